@@ -79,6 +79,32 @@ pub enum ApiAnswer {
         #[serde(default)]
         dry_run: bool,
     },
+    /// To `fs-list`: by name.
+    FileSystems {
+        /// The file systems.
+        file_systems: Vec<FileSystemInfo>,
+    },
+    /// To `fs-create` and `fs-show`.
+    FileSystem {
+        /// The file system.
+        file_system: FileSystemInfo,
+        /// What was done and may be regretted, for people.
+        #[serde(default)]
+        warnings: Vec<String>,
+        /// Whether nothing was changed because the request said `dry_run`.
+        #[serde(default)]
+        dry_run: bool,
+    },
+    /// To `fs-delete`.
+    FileSystemDeleting {
+        /// The file system as it was.
+        file_system: FileSystemInfo,
+        /// Sessions that were ended, also those of servers of its metadata.
+        ended_sessions: Vec<SessionId>,
+        /// Whether nothing was changed because the request said `dry_run`.
+        #[serde(default)]
+        dry_run: bool,
+    },
     /// To `session-list`: by number.
     Sessions {
         /// The sessions.
@@ -348,9 +374,49 @@ pub struct VolumeInfo {
     pub groups: usize,
     /// Sessions that are open.
     pub sessions: usize,
+    /// The file system that it holds metadata of, if it does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file_system: Option<String>,
 }
 
-/// A client's attach to a volume.
+/// A file system.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileSystemInfo {
+    /// Its number.
+    pub id: VolumeId,
+    /// Its name.
+    pub name: String,
+    /// The pool that it draws from.
+    pub pool: String,
+    /// How its data and its metadata are protected.
+    pub protection: Protection,
+    /// Members of its groups: of a mirror the copies of each block.
+    pub copies: u8,
+    /// Of files for which nobody says otherwise: bytes that go to one object before the next one's turn.
+    pub stripe_unit_bytes: u64,
+    /// Of files for which nobody says otherwise: objects that a stripe runs over.
+    pub width: u32,
+    /// Bytes of an object.
+    pub object_bytes: u64,
+    /// Shards of its metadata.
+    pub shards: usize,
+    /// How many groups each of its sets lists, in the order of the sets; new files take the last one.
+    pub sets: Vec<usize>,
+    /// Whether it can be attached.
+    pub state: VolumeState,
+    /// Its counter of preemptions and losses.
+    pub generation: Generation,
+    /// When it was created.
+    pub created: Timestamp,
+    /// Whether its files and its metadata can be read and written, and are fully protected.
+    pub health: Health,
+    /// How many groups hold objects of its files.
+    pub groups: usize,
+    /// Sessions that are open: one for each mount.
+    pub sessions: usize,
+}
+
+/// A client's attach to a volume or a file system.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SessionInfo {
     /// Its number.
@@ -457,8 +523,11 @@ pub struct FabricStatus {
     pub emptying: Vec<Emptying>,
     /// All groups.
     pub groups: usize,
-    /// All volumes.
+    /// All volumes, but those that hold metadata of file systems.
     pub volumes: usize,
+    /// All file systems. Left out if there are none.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub file_systems: usize,
     /// Sessions that are open.
     pub sessions: usize,
     /// When the last resync will be done, in milliseconds from now; none if there is none, or no rate yet.
@@ -558,4 +627,8 @@ impl SettingsInfo {
             capacity: map.capacity,
         }
     }
+}
+
+fn is_none(count: &usize) -> bool {
+    *count == 0
 }

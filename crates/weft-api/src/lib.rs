@@ -15,8 +15,8 @@ mod trouble;
 
 pub use answer::{
     ApiAnswer, CapacityAtCopies, CopyMove, DegradedGroup, DriveFill, DriveInfo, DriveUse, Emptying,
-    Evacuation, EventInfo, FabricStatus, Health, NodeInfo, PoolInfo, Presence, Repair, ReplicaInfo,
-    ResyncInfo, SessionInfo, SettingsInfo, TargetInfo, VolumeInfo,
+    Evacuation, EventInfo, FabricStatus, FileSystemInfo, Health, NodeInfo, PoolInfo, Presence, Repair,
+    ReplicaInfo, ResyncInfo, SessionInfo, SettingsInfo, TargetInfo, VolumeInfo,
 };
 pub use error::{ApiError, ErrorCode};
 pub use load::{DriveLoad, FabricLoad, NodeLoad, SessionLoad};
@@ -25,7 +25,7 @@ pub use message::{
 };
 pub use recovery::{CheckFinding, CheckInfo, CheckSeverity, LossInfo, LostCopy, LostGroup, LostRange};
 pub use request::{ApiRequest, EventFilter, FailureDomain, SettingsWish};
-pub use scrub::{ScrubFindingInfo, ScrubGroupInfo, ScrubInfo, ScrubRunInfo, ScrubVolumeInfo};
+pub use scrub::{FileObject, ScrubFindingInfo, ScrubGroupInfo, ScrubInfo, ScrubRunInfo, ScrubVolumeInfo};
 pub use time::{ParseTimeError, Timestamp};
 pub use trouble::{
     Advice, AffectedVolume, ByteRange, Doing, Progress, Severity, Trouble, TroubleKind, WaitsFor,

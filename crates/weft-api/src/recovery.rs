@@ -55,7 +55,7 @@ pub struct CheckFinding {
 /// Groups that have lost every up-to-date copy, and what becomes of them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LossInfo {
-    /// Volumes with objects in these groups.
+    /// Volumes with objects in these groups, also those that hold metadata of file systems.
     pub volumes: Vec<String>,
     /// Drives that are declared destroyed.
     pub destroyed: Vec<DriveId>,
@@ -63,8 +63,12 @@ pub struct LossInfo {
     pub older: Vec<DriveId>,
     /// The groups.
     pub groups: Vec<LostGroup>,
-    /// Bytes of volumes that read as something older, or as zeroes, at most.
+    /// Bytes of volumes that read as something older, or as zeroes, at most. What files of file systems lose is
+    /// not counted: only their metadata says what of them lies where.
     pub lost_bytes_max: u64,
+    /// File systems whose files have objects in these groups, which are not among `volumes`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub file_systems: Vec<String>,
     /// Sessions that are ended.
     pub ended_sessions: Vec<SessionId>,
     /// Whether nothing was changed because the request said `dry_run`.
@@ -91,6 +95,9 @@ pub struct LostGroup {
     pub ranges_more: bool,
     /// Bytes of all parts.
     pub bytes: u64,
+    /// File systems whose files have objects in it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub file_systems: Vec<String>,
 }
 
 /// A member of such a group.

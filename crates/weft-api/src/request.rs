@@ -151,7 +151,11 @@ pub enum ApiRequest {
         dry_run: bool,
     },
     /// All volumes. Answer: `volumes`.
-    VolumeList {},
+    VolumeList {
+        /// Whether those are listed, too, that hold metadata of file systems.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        all: bool,
+    },
     /// One volume. Answer: `volume`.
     VolumeShow {
         /// Its name.
@@ -192,6 +196,53 @@ pub enum ApiRequest {
         /// Drives that hold less than they had acknowledged, and whose content is wanted all the same.
         #[serde(default)]
         older: Vec<String>,
+        /// Whether to go through all checks and change nothing.
+        #[serde(default)]
+        dry_run: bool,
+    },
+    /// Creates a file system, with the volumes for its metadata. Answer: `file-system`, as created; with
+    /// `dry_run` as it would be.
+    FsCreate {
+        /// Its name, by the rule for names of volumes; no volume has it.
+        name: String,
+        /// How its data and its metadata are protected.
+        protection: Protection,
+        /// The pool's name; none for `default`.
+        #[serde(default)]
+        pool: Option<String>,
+        /// How many shards its metadata has, 1 to 256; none for 16. It never changes.
+        #[serde(default)]
+        shards: Option<u32>,
+        /// Of files for which nobody says otherwise: bytes that go to one object before the next one's turn, a
+        /// power of two from 4096 to the object's size; none for the default.
+        #[serde(default)]
+        stripe_unit_bytes: Option<u64>,
+        /// Of files for which nobody says otherwise: objects that a stripe runs over, 1 to 64; none for the
+        /// default.
+        #[serde(default)]
+        width: Option<u32>,
+        /// What must not hold two copies.
+        #[serde(default)]
+        failure_domain: FailureDomain,
+        /// Whether to go through all checks and change nothing.
+        #[serde(default)]
+        dry_run: bool,
+    },
+    /// All file systems. Answer: `file-systems`.
+    FsList {},
+    /// One file system. Answer: `file-system`.
+    FsShow {
+        /// Its name.
+        name: String,
+    },
+    /// Deletes a file system with all files in it, and the volumes of its metadata. Answer:
+    /// `file-system-deleting`.
+    FsDelete {
+        /// Its name.
+        name: String,
+        /// Whether sessions that are open are ended; otherwise they are a reason to refuse.
+        #[serde(default)]
+        force: bool,
         /// Whether to go through all checks and change nothing.
         #[serde(default)]
         dry_run: bool,
@@ -338,6 +389,8 @@ impl ApiRequest {
             ApiRequest::VolumeCreate { dry_run, .. }
             | ApiRequest::VolumeResize { dry_run, .. }
             | ApiRequest::VolumeDelete { dry_run, .. }
+            | ApiRequest::FsCreate { dry_run, .. }
+            | ApiRequest::FsDelete { dry_run, .. }
             | ApiRequest::VolumeRepair { dry_run, .. }
             | ApiRequest::SessionEnd { dry_run, .. }
             | ApiRequest::DriveEvacuate { dry_run, .. }

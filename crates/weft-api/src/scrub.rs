@@ -105,10 +105,22 @@ pub struct ScrubFindingInfo {
     pub group: GroupId,
     /// The volume; its number if it has been deleted since.
     pub volume: String,
-    /// Where in the volume the run begins, in bytes.
+    /// Where in the volume the run begins, in bytes; of a file: where in its object.
     pub offset_bytes: u64,
     /// How long it is.
     pub length_bytes: u64,
     /// The drives that it is about.
     pub drives: Vec<DriveId>,
+    /// The object of a file, if `volume` is a file system.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file: Option<FileObject>,
+}
+
+/// An object of a file. Only the file's layout, which is in its metadata, says where in the file it lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileObject {
+    /// The inode.
+    pub inode: u64,
+    /// The object's number among those of the inode.
+    pub object: u64,
 }

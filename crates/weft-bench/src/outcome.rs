@@ -348,6 +348,7 @@ pub(crate) mod tests {
             health: Health::Healthy,
             groups: 4,
             sessions: 0,
+            file_system: None,
         }
     }
 

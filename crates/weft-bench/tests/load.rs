@@ -67,6 +67,7 @@ fn map() -> FabricMap {
             state: VolumeState::Ready,
             thin: false,
             created_ms: 0,
+            kind: weft_types::VolumeKind::Blocks,
         },
     );
     map

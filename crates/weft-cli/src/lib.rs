@@ -18,6 +18,7 @@ mod error;
 mod evacuate;
 mod events;
 mod fabric;
+mod fs;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 mod helper;
@@ -58,6 +59,7 @@ pub use events::{EventsArgs, Since};
 pub use fabric::{
     DriveSources, FabricCollectArgs, FabricCommand, FabricInitArgs, FabricRecoverArgs, FabricSetArgs, Percent,
 };
+pub use fs::{FsCommand, FsCreateArgs, FsDeleteArgs};
 pub use local::{DownArgs, Folder, LocalConfig, LocalError, LocalNode, LocalShape, ProcessId, UpArgs};
 pub use locate::FabricPlace;
 pub use log::{LogArgs, LogFormat};
@@ -151,7 +153,10 @@ pub enum Command {
     /// Volumes: named, sized address spaces on the fabric
     #[command(subcommand)]
     Volume(VolumeCommand),
-    /// Clients that have attached volumes
+    /// File systems: files and directories on the fabric
+    #[command(subcommand)]
+    Fs(FsCommand),
+    /// Clients that have attached volumes or file systems
     #[command(subcommand)]
     Session(SessionCommand),
     /// The machines of the fabric
@@ -276,13 +281,17 @@ pub fn run(globals: &Globals, command: Command, engines: &dyn Engines) -> Result
 async fn ask(connection: &Connection, command: Command, output: Output) -> Result<(), CliError> {
     match command {
         Command::Volume(VolumeCommand::Create(args)) => volume::create(connection, args, output).await,
-        Command::Volume(VolumeCommand::List) => volume::list(connection, output).await,
+        Command::Volume(VolumeCommand::List { all }) => volume::list(connection, all, output).await,
         Command::Volume(VolumeCommand::Show { name }) => volume::show(connection, &name, output).await,
         Command::Volume(VolumeCommand::Resize { name, size, dry_run }) => {
             volume::resize(connection, &name, size, dry_run, output).await
         }
         Command::Volume(VolumeCommand::Repair(args)) => repair::repair(connection, args, output).await,
         Command::Volume(VolumeCommand::Delete(args)) => volume::delete(connection, &args, output).await,
+        Command::Fs(FsCommand::Create(args)) => fs::create(connection, args, output).await,
+        Command::Fs(FsCommand::List) => fs::list(connection, output).await,
+        Command::Fs(FsCommand::Show { name }) => fs::show(connection, &name, output).await,
+        Command::Fs(FsCommand::Delete(args)) => fs::delete(connection, &args, output).await,
         Command::Session(SessionCommand::List { volume }) => {
             session::list(connection, volume.as_deref(), output).await
         }

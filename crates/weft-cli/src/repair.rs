@@ -53,23 +53,28 @@ pub(crate) async fn repair(
         if !args.yes {
             note(describe(info).trim_end());
         }
-        let what = match info.volumes.as_slice() {
-            [] => "The drives that were named never take part again.".to_owned(),
-            volumes => {
-                format!(
-                    "Up to {} of {} are lost by this, for good.",
-                    Size(info.lost_bytes_max),
-                    volumes.join(", ")
-                )
-            }
-        };
-        confirm(&what, args.names.first().map_or("destroyed", String::as_str), args.yes)?;
+        confirm(&at_stake(info), args.names.first().map_or("destroyed", String::as_str), args.yes)?;
     }
     let answer = connection.ask(&request(args.dry_run)).await?;
     let ApiAnswer::Loss(info) = &answer else {
         return Err(CliError::wrong_answer(connection.at()));
     };
     output.show(&answer, |_, _| describe(info))
+}
+
+/// What is lost, in a sentence to confirm.
+fn at_stake(info: &LossInfo) -> String {
+    let mut lost = Vec::new();
+    if !info.volumes.is_empty() {
+        lost.push(format!("up to {} of {}", Size(info.lost_bytes_max), info.volumes.join(", ")));
+    }
+    if !info.file_systems.is_empty() {
+        lost.push(format!("what files of {} have there", info.file_systems.join(", ")));
+    }
+    match lost.is_empty() {
+        true => "The drives that were named never take part again.".to_owned(),
+        false => format!("This loses {}, for good.", lost.join(" and ")),
+    }
 }
 
 fn describe(info: &LossInfo) -> String {
@@ -81,7 +86,7 @@ fn describe(info: &LossInfo) -> String {
     for drive in &info.older {
         text.push_str(&format!("drive {drive} {would}taken as it is, older than it was\n"));
     }
-    let (used, unused): (Vec<&LostGroup>, Vec<&LostGroup>) = info.groups.iter().partition(|g| g.bytes > 0);
+    let (used, unused): (Vec<&LostGroup>, Vec<&LostGroup>) = info.groups.iter().partition(|g| is_used(g));
     for group in used {
         describe_group(&mut text, group);
     }
@@ -94,7 +99,12 @@ fn describe(info: &LossInfo) -> String {
         let sessions: Vec<String> = info.ended_sessions.iter().map(ToString::to_string).collect();
         text.push_str(&format!("sessions {would}ended: {}\n", sessions.join(", ")));
     }
+    if !info.file_systems.is_empty() {
+        let names = info.file_systems.join(", ");
+        text.push_str(&format!("what files of {names} have in these groups {would}lost\n"));
+    }
     match info.volumes.as_slice() {
+        [] if !info.file_systems.is_empty() => {}
         [] => text.push_str("no volume loses anything\n"),
         volumes => text.push_str(&format!(
             "at most {} of volumes {} {would}lost\n",
@@ -103,6 +113,11 @@ fn describe(info: &LossInfo) -> String {
         )),
     }
     text
+}
+
+/// Whether a volume or a file loses something with the group.
+fn is_used(group: &LostGroup) -> bool {
+    group.bytes > 0 || !group.file_systems.is_empty()
 }
 
 fn describe_group(text: &mut String, group: &LostGroup) {
@@ -126,7 +141,13 @@ fn describe_group(text: &mut String, group: &LostGroup) {
         true => format!("reads as zeroes, begun anew on drive {}", group.survivor.short()),
         false => "reads as it was when that copy fell behind, where it was written since".to_owned(),
     };
-    text.push_str(&format!("  {} in these parts {what}:\n", Size(group.bytes)));
+    if !group.file_systems.is_empty() {
+        let names = group.file_systems.join(", ");
+        text.push_str(&format!("  what files of {names} have in it {what}\n"));
+    }
+    if group.bytes > 0 {
+        text.push_str(&format!("  {} in these parts {what}:\n", Size(group.bytes)));
+    }
     for range in &group.ranges {
         let end = range.offset_bytes + range.bytes;
         text.push_str(&format!("    {}: bytes {} to {end}\n", range.volume, range.offset_bytes));

@@ -255,13 +255,21 @@ fn findings(findings: &[ScrubFindingInfo]) -> Table {
         table.row(row![
             finding.time.to_string(),
             Cell::new(what, tone),
-            finding.volume.as_str(),
+            name_of(finding),
             &(finding.offset_bytes / BLOCK_SIZE as u64),
             &(finding.length_bytes / BLOCK_SIZE as u64),
             drives.join(", ")
         ]);
     }
     table
+}
+
+/// The volume, or the object of a file in its file system.
+fn name_of(finding: &ScrubFindingInfo) -> String {
+    match finding.file {
+        None => finding.volume.clone(),
+        Some(file) => format!("{}, object {} of inode {}", finding.volume, file.object, file.inode),
+    }
 }
 
 #[cfg(test)]
@@ -328,6 +336,7 @@ mod tests {
                 offset_bytes: 40_960,
                 length_bytes: 4096,
                 drives: vec![DriveId(0xabcd_ef01 << 96)],
+                file: None,
             }],
         };
         let text = describe(&info, Paint::off());

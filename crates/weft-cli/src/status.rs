@@ -75,7 +75,10 @@ fn describe(status: &FabricStatus, place: &FabricPlace, paint: Paint) -> String 
         status.fabric.short(),
         if warnings > 0 { format!(", with {}", count(warnings, "warning")) } else { String::new() },
         status.nodes.len(),
-        count(status.volumes, "volume"),
+        match status.file_systems {
+            0 => count(status.volumes, "volume"),
+            n => format!("{}, {}", count(status.volumes, "volume"), count(n, "file system")),
+        },
         count(status.sessions, "session"),
         count(status.groups, "group"),
         status.map,
@@ -146,6 +149,10 @@ fn since(then: Timestamp, time: Timestamp) -> String {
 }
 
 fn affected(volume: &AffectedVolume) -> String {
+    // Only a file system has no size.
+    if volume.size_bytes == 0 {
+        return format!("file system {}: {} of {} groups", volume.volume, volume.groups, volume.groups_total);
+    }
     let mut text = format!(
         "volume {}: {} of {} groups, {} of {}",
         volume.volume,
@@ -282,6 +289,7 @@ mod tests {
             degraded_groups: vec![],
             groups: 64,
             volumes: 1,
+            file_systems: 0,
             sessions: 1,
             resync_eta_ms: Some(5000),
             resyncs: vec![],

@@ -31,7 +31,11 @@ pub enum VolumeCommand {
     /// List the volumes
     #[command(after_long_help = "Examples:\n  weft volume list\n  \
         weft volume list --json | jq -r '.volumes[].name'")]
-    List,
+    List {
+        /// Also those that hold metadata of file systems: `weft fs` creates and deletes them
+        #[arg(long)]
+        all: bool,
+    },
     /// Show a volume
     #[command(after_long_help = "Examples:\n  weft volume show data")]
     Show {
@@ -154,6 +158,17 @@ pub enum Domain {
     Drive,
 }
 
+impl Domain {
+    /// As the manager is asked for it.
+    pub(crate) fn asked(self) -> FailureDomain {
+        match self {
+            Domain::Node => FailureDomain::Node,
+            Domain::Device => FailureDomain::Device,
+            Domain::Drive => FailureDomain::Drive,
+        }
+    }
+}
+
 impl std::fmt::Display for Domain {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
@@ -269,11 +284,7 @@ pub(crate) async fn create(
         pool: args.pool,
         stripe_unit_bytes: args.stripe_unit.map(|s| s.0),
         width: args.stripe_width,
-        failure_domain: match args.failure_domain {
-            Domain::Node => FailureDomain::Node,
-            Domain::Device => FailureDomain::Device,
-            Domain::Drive => FailureDomain::Drive,
-        },
+        failure_domain: args.failure_domain.asked(),
         thin: args.thin,
         dry_run: args.dry_run,
     };
@@ -281,8 +292,8 @@ pub(crate) async fn create(
     show_one(connection, &answer, "created", output)
 }
 
-pub(crate) async fn list(connection: &Connection, output: Output) -> Result<(), CliError> {
-    let answer = connection.ask(&ApiRequest::VolumeList {}).await?;
+pub(crate) async fn list(connection: &Connection, all: bool, output: Output) -> Result<(), CliError> {
+    let answer = connection.ask(&ApiRequest::VolumeList { all }).await?;
     let ApiAnswer::Volumes { volumes } = &answer else {
         return Err(CliError::wrong_answer(connection.at()));
     };
@@ -380,7 +391,7 @@ fn table(volumes: &[VolumeInfo]) -> Table {
             &Size(volume.size_bytes),
             &volume.copies,
             crate::status::health(volume.health),
-            state(volume),
+            state(volume.state),
             &volume.width,
             &volume.sessions,
             volume.pool.as_str()
@@ -389,43 +400,47 @@ fn table(volumes: &[VolumeInfo]) -> Table {
     table
 }
 
-fn state(volume: &VolumeInfo) -> &'static str {
-    match volume.state {
+/// A state in a word.
+pub(crate) fn state(state: VolumeState) -> &'static str {
+    match state {
         VolumeState::Ready => "ready",
         VolumeState::Deleting => "deleting",
     }
 }
 
-fn describe(volume: &VolumeInfo, paint: Paint) -> String {
-    let health = match volume.health {
+/// A health, and what to do where it is not good.
+pub(crate) fn health(health: Health) -> &'static str {
+    match health {
         Health::Healthy => "healthy",
         Health::Degraded => "degraded: `weft status` says why",
         Health::Unavailable => "unavailable: `weft status` says why",
-    };
+    }
+}
+
+fn describe(volume: &VolumeInfo, paint: Paint) -> String {
     let thin = if volume.thin { ", thin" } else { "" };
-    fields(
-        paint,
-        &[
-            ("volume", format!("{} ({})", volume.name, volume.id)),
-            ("size", format!("{} ({} bytes){thin}", Size(volume.size_bytes), volume.size_bytes)),
-            ("state", state(volume).to_owned()),
-            ("health", health.to_owned()),
-            ("copies", volume.copies.to_string()),
-            (
-                "striping",
-                format!(
-                    "units of {} over {} objects of {}",
-                    Size(volume.stripe_unit_bytes),
-                    volume.width,
-                    Size(volume.object_bytes)
-                ),
-            ),
-            ("pool", format!("{}, in {} groups", volume.pool, volume.groups)),
-            ("sessions", volume.sessions.to_string()),
-            ("generation", volume.generation.0.to_string()),
-            ("created", volume.created.to_string()),
-        ],
-    )
+    let striping = format!(
+        "units of {} over {} objects of {}",
+        Size(volume.stripe_unit_bytes),
+        volume.width,
+        Size(volume.object_bytes)
+    );
+    let mut rows = vec![
+        ("volume", format!("{} ({})", volume.name, volume.id)),
+        ("size", format!("{} ({} bytes){thin}", Size(volume.size_bytes), volume.size_bytes)),
+        ("state", state(volume.state).to_owned()),
+        ("health", health(volume.health).to_owned()),
+        ("copies", volume.copies.to_string()),
+        ("striping", striping),
+        ("pool", format!("{}, in {} groups", volume.pool, volume.groups)),
+        ("sessions", volume.sessions.to_string()),
+        ("generation", volume.generation.0.to_string()),
+        ("created", volume.created.to_string()),
+    ];
+    if let Some(file_system) = &volume.file_system {
+        rows.push(("metadata of", format!("file system {file_system}")));
+    }
+    fields(paint, &rows)
 }
 
 #[cfg(test)]

@@ -53,7 +53,12 @@ pub(crate) struct Blocks<S> {
 
 impl<S: Space> Blocks<S> {
     pub(crate) fn new(space: S, io_timeout: Duration) -> Blocks<S> {
-        Blocks { space, io_timeout, partial: Rc::default() }
+        Blocks::with_lock(space, io_timeout, Rc::default())
+    }
+
+    /// With a lock that others have as well, whose writes of parts of blocks must not meet these.
+    pub(crate) fn with_lock(space: S, io_timeout: Duration, partial: Rc<RangeLock>) -> Blocks<S> {
+        Blocks { space, io_timeout, partial }
     }
 
     /// Reads `length` bytes at `offset`: buffers that together are the range, in order.

@@ -110,6 +110,9 @@ pub enum ClientError {
         /// How many were asked for.
         lanes: usize,
     },
+    /// A file has a layout that does not fit its file system. Nothing was done.
+    #[error("the layout of a file does not fit its file system")]
+    Layout(#[source] weft_layout::LayoutError),
     /// A target broke the protocol or refused a well-formed request.
     #[error("target at {addr}, drive {drive}: {message}")]
     Protocol {

@@ -1,8 +1,9 @@
 //! A connection to the fabric: volumes are attached through it.
 
 use crate::error::ClientError;
+use crate::file_system::FileSystem;
 use crate::follow::follow_map;
-use crate::lane::{LaneSeed, Seat, hear_words};
+use crate::lane::{Lane, LaneSeed, Seat, hear_words};
 use crate::managers::{Asked, Managers};
 use crate::reach::watch_targets;
 use crate::session::Session;
@@ -14,7 +15,7 @@ use std::time::Duration;
 use weft_rpc::Link;
 use weft_rt::{Addr, Instant, now, random_u64, sleep, spawn};
 use weft_rules::{Mutation, mutated};
-use weft_types::FabricMap;
+use weft_types::{AttachKind, AttachMode, FabricMap};
 use weft_wire::Status;
 use weft_wire::control::{ManagerAnswer, ManagerRequest};
 
@@ -55,7 +56,48 @@ impl Fabric {
         if options.lanes > 1 && options.writes_parts() && !mutated(Mutation::PartsOnLanes) {
             return Err(ClientError::LanesOfParts { volume: volume.to_owned(), lanes: options.lanes });
         }
-        let (session, clock) = self.open_session(volume, &options).await?;
+        let (session, lanes) = self.attach_as(AttachKind::Blocks, volume, &options).await?;
+        Ok(Volume::of_first_lane(session, options, lanes))
+    }
+
+    /// Attaches the system volume of a shard of a file system, for the server of that shard: exclusively, with
+    /// blocks of 4096 bytes. The volume's name is that of [`weft_types::system_volume_name`].
+    ///
+    /// # Errors
+    /// Those of [`Fabric::attach`]; [`ClientError::Refused`] if it is no system volume.
+    pub async fn attach_system_volume(
+        &self,
+        volume: &str,
+        options: AttachOptions,
+    ) -> Result<Volume, ClientError> {
+        let options = AttachOptions { mode: AttachMode::Exclusive, whole_blocks: true, ..options };
+        let (session, lanes) = self.attach_as(AttachKind::System, volume, &options).await?;
+        Ok(Volume::of_first_lane(session, options, lanes))
+    }
+
+    /// Attaches a file system beside other clients, to read and write, or only to read. What is returned is the
+    /// attach's first lane; the others are in [`FileSystem::take_lanes`].
+    ///
+    /// # Errors
+    /// Those of [`Fabric::attach`]; [`ClientError::Refused`] if it is no file system, or the options ask for an
+    /// exclusive attach.
+    pub async fn attach_file_system(
+        &self,
+        name: &str,
+        options: AttachOptions,
+    ) -> Result<FileSystem, ClientError> {
+        let (session, lanes) = self.attach_as(AttachKind::Files, name, &options).await?;
+        Ok(FileSystem::of_first_lane(session, options, lanes))
+    }
+
+    /// Attaches something that is of this kind: the first lane's session, and the other lanes.
+    async fn attach_as(
+        &self,
+        kind: AttachKind,
+        volume: &str,
+        options: &AttachOptions,
+    ) -> Result<(Rc<Session>, Vec<Lane>), ClientError> {
+        let (session, clock) = self.open_session(kind, volume, options).await?;
         if session.lanes() < options.lanes {
             let (asked, given) = (options.lanes, session.lanes());
             tracing::warn!(volume, asked, given, "the attach has fewer lanes than it asked for");
@@ -74,12 +116,13 @@ impl Fabric {
         words.into_iter().for_each(|words| drop(spawn(hear_words(Rc::downgrade(&session), words))));
         self.0.attach_session(&session);
         self.0.end_what_is_over(&self.0.map());
-        Ok(Volume::of_first_lane(session, options, lanes))
+        Ok((session, lanes))
     }
 
     /// Opens a session, and says what the manager's clock was when.
     async fn open_session(
         &self,
+        kind: AttachKind,
         volume: &str,
         options: &AttachOptions,
     ) -> Result<(weft_types::Session, (Instant, u64)), ClientError> {
@@ -95,6 +138,7 @@ impl Fabric {
             follows: Some(follows.clone()),
             number,
             lanes: u32::try_from(options.lanes).unwrap_or(u32::MAX),
+            kind,
         };
         let asked = self.0.ask_manager(&request).await;
         // Only an answer tells for certain that no session is left of this attach, or which it is.

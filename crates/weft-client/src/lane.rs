@@ -8,6 +8,7 @@
 
 use crate::attached::Ended;
 use crate::error::ClientError;
+use crate::file_system::FileSystem;
 use crate::session::Session;
 use crate::shared::Shared;
 use crate::version_clock::VersionClock;
@@ -88,12 +89,26 @@ impl Lane {
         self.number
     }
 
-    /// Runs the lane on this executor, for as long as a clone of the volume is there. Connections are made
+    /// Runs the lane of a volume's attach on this executor, for as long as a clone of the volume is there. Connections are made
     /// when they are needed. A lane that is dropped, opened or not, leaves the others as they are.
     ///
     /// # Errors
     /// [`ClientError::SessionOver`] if the first lane is gone.
     pub fn open(self) -> Result<Volume, ClientError> {
+        let (session, options) = self.open_session()?;
+        Ok(Volume::of_first_lane(session, options, Vec::new()))
+    }
+
+    /// The same, where the attach is of a file system.
+    ///
+    /// # Errors
+    /// [`ClientError::SessionOver`] if the first lane is gone.
+    pub fn open_file_system(self) -> Result<FileSystem, ClientError> {
+        let (session, options) = self.open_session()?;
+        Ok(FileSystem::of_first_lane(session, options, Vec::new()))
+    }
+
+    fn open_session(self) -> Result<(Rc<Session>, AttachOptions), ClientError> {
         let Lane { number, news, words, floor, name, volume, session, slice, map, clock, options } = self;
         let (clock, bounds) = (VersionClock::read_at(clock.0, clock.1), bounds_of(&session, number, floor));
         let way = WayToFirst { number, words };
@@ -105,7 +120,7 @@ impl Lane {
         // It may have ended while nobody ran it.
         session.fabric.end_what_is_over(&session.fabric.map());
         session.check()?;
-        Ok(Volume::new(session, options))
+        Ok((session, options))
     }
 }
 

@@ -192,8 +192,7 @@ impl Shared {
         let map = self.map();
         let sessions = self.attached();
         let volumes: Vec<&Volume> = sessions.iter().filter_map(|s| map.volumes.get(&s.volume())).collect();
-        let groups: BTreeSet<_> =
-            volumes.iter().flat_map(|v| &v.spans).flat_map(|s| &s.groups).copied().collect();
+        let groups: BTreeSet<_> = volumes.iter().flat_map(|v| v.groups()).copied().collect();
         let slots = groups.iter().filter_map(|g| map.groups.get(g)).flat_map(|g| &g.slots);
         slots.filter_map(|s| map.drive_addr(s.drive).map(str::to_owned)).collect()
     }

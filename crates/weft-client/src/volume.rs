@@ -1,5 +1,6 @@
 //! The public handle of an attached volume: reads and writes by byte offset.
 
+use crate::attach::Attach;
 use crate::attached::Ended;
 use crate::block::{Blocks, Space};
 use crate::error::ClientError;
@@ -7,15 +8,12 @@ use crate::group_io::{GroupIo, Place};
 use crate::lane::Lane;
 use crate::mirror::Mirror;
 use crate::session::Session;
-use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 use weft_rt::Buf;
-use weft_rt::sync::Notify;
 use weft_types::{
     AttachMode, BLOCK_SIZE, BlockCount, BlockRange, Generation, ObjectId, SECTOR_SIZE, SessionId, Striping,
 };
-use weft_wire::control::ManagerRequest;
 
 /// How to attach a volume.
 #[derive(Clone, Debug)]
@@ -67,11 +65,8 @@ pub struct StatusExtent {
 }
 
 struct Inner {
+    attach: Attach,
     blocks: Blocks<VolumeSpace>,
-    in_flight: Cell<u64>,
-    idle: Notify,
-    /// Lanes of the attach that nobody has taken yet.
-    lanes: RefCell<Vec<Lane>>,
 }
 
 /// An attached volume. Clones share the attach. Every block is one atomic register: operations on it take
@@ -83,38 +78,18 @@ struct Inner {
 #[derive(Clone)]
 pub struct Volume(Rc<Inner>);
 
-/// Counts an operation in flight, for [`Volume::detach`].
-struct InFlight<'a>(&'a Inner);
-
-impl Drop for InFlight<'_> {
-    fn drop(&mut self) {
-        self.0.in_flight.set(self.0.in_flight.get() - 1);
-        if self.0.in_flight.get() == 0 {
-            self.0.idle.notify_all();
-        }
-    }
-}
-
 impl Volume {
-    pub(crate) fn new(session: Rc<Session>, options: AttachOptions) -> Volume {
-        Volume::of_first_lane(session, options, Vec::new())
-    }
-
     /// With the other lanes of the attach.
     pub(crate) fn of_first_lane(session: Rc<Session>, options: AttachOptions, lanes: Vec<Lane>) -> Volume {
-        let space = VolumeSpace { io: Mirror::new(session), writes_parts: options.writes_parts() };
-        Volume(Rc::new(Inner {
-            blocks: Blocks::new(space, options.io_timeout),
-            in_flight: Cell::new(0),
-            idle: Notify::default(),
-            lanes: RefCell::new(lanes),
-        }))
+        let attach = Attach::new(session, lanes);
+        let space = VolumeSpace { io: attach.io.clone(), writes_parts: options.writes_parts() };
+        Volume(Rc::new(Inner { attach, blocks: Blocks::new(space, options.io_timeout) }))
     }
 
     /// The other lanes of the attach, each to be opened on an executor of its own; none once they were taken,
     /// and none of a lane that is not the first one.
     pub fn take_lanes(&self) -> Vec<Lane> {
-        self.0.lanes.take()
+        self.0.attach.take_lanes()
     }
 
     /// Which lane of the attach this is; 0: the first one, which keeps the attach alive.
@@ -171,7 +146,7 @@ impl Volume {
     /// group had no replica; [`ClientError::Damaged`] if no replica has a good copy.
     pub async fn read(&self, offset: u64, length: u64) -> Result<Vec<Buf>, ClientError> {
         self.check_range(offset, length)?;
-        let _busy = self.begin();
+        let _busy = self.0.attach.begin();
         self.0.blocks.read(offset, length).await
     }
 
@@ -188,7 +163,7 @@ impl Volume {
     pub async fn write(&self, offset: u64, bufs: Vec<Buf>) -> Result<(), ClientError> {
         let length = bufs.iter().map(|b| b.len() as u64).sum();
         self.check_write(offset, length)?;
-        let _busy = self.begin();
+        let _busy = self.0.attach.begin();
         self.0.blocks.write(offset, length, bufs).await
     }
 
@@ -198,7 +173,7 @@ impl Volume {
     /// Those of [`Volume::write`].
     pub async fn write_zeroes(&self, offset: u64, length: u64) -> Result<(), ClientError> {
         self.check_write(offset, length)?;
-        let _busy = self.begin();
+        let _busy = self.0.attach.begin();
         self.0.blocks.write_zeroes(offset, length).await
     }
 
@@ -209,7 +184,7 @@ impl Volume {
     /// Those of [`Volume::write`].
     pub async fn discard(&self, offset: u64, length: u64) -> Result<(), ClientError> {
         self.check_write(offset, length)?;
-        let _busy = self.begin();
+        let _busy = self.0.attach.begin();
         self.0.blocks.discard(offset, length).await
     }
 
@@ -233,7 +208,7 @@ impl Volume {
     /// Those of [`Volume::read`].
     pub async fn block_status(&self, offset: u64, length: u64) -> Result<Vec<StatusExtent>, ClientError> {
         self.check_range(offset, length)?;
-        let _busy = self.begin();
+        let _busy = self.0.attach.begin();
         let runs = self.0.blocks.zeroes(offset, length).await?;
         Ok(runs.into_iter().map(|(length, is_zero)| StatusExtent { length, is_zero }).collect())
     }
@@ -243,22 +218,7 @@ impl Volume {
     /// detach first. A lane that is not the first one waits for its own operations, and leaves the attach to
     /// the others.
     pub async fn detach(&self) {
-        while self.0.in_flight.get() > 0 {
-            self.0.idle.notified().await;
-        }
-        let session = self.session();
-        session.tell_watermarks().await;
-        session.is_detaching.set(true);
-        if session.seat.is_first() {
-            // Unreachable, the manager finds out when the session expires.
-            let _ = session.fabric.ask_manager(&ManagerRequest::Detach { session: session.id }).await;
-        }
-        session.end(Ended::Detached);
-    }
-
-    fn begin(&self) -> InFlight<'_> {
-        self.0.in_flight.set(self.0.in_flight.get() + 1);
-        InFlight(&self.0)
+        self.0.attach.detach().await;
     }
 
     fn check_range(&self, offset: u64, length: u64) -> Result<(), ClientError> {
@@ -283,7 +243,7 @@ impl Volume {
     }
 
     fn session(&self) -> &Session {
-        self.0.blocks.space.io.session()
+        self.0.attach.session()
     }
 }
 

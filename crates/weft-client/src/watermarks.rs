@@ -82,8 +82,7 @@ impl Session {
             return;
         }
         let map = self.fabric.map();
-        let mut of_volume =
-            map.volumes.get(&self.volume).into_iter().flat_map(|v| &v.spans).flat_map(|s| &s.groups);
+        let mut of_volume = map.volumes.get(&self.volume).into_iter().flat_map(|v| v.groups());
         let Some(entry) = of_volume.find_map(|group| self.fabric.entry(*group)) else { return };
         let watermark = self.versions.watermark(entry.id);
         let telling = entry.write_set().map(async |drive| {

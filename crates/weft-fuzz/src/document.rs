@@ -83,6 +83,7 @@ fn sound_map() -> FabricMap {
         state: VolumeState::Ready,
         thin: false,
         created_ms: 1_700_000_000_000,
+        kind: weft_types::VolumeKind::Blocks,
     };
     map.groups.insert(group.id, group);
     map.volumes.insert(volume.id, volume);

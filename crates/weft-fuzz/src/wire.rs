@@ -300,6 +300,7 @@ fn join_of(drive: DriveId, group: GroupId) -> ManagerRequest {
         process: 7,
         knows_targets: true,
         knows_lanes: true,
+        knows_file_systems: true,
     })
 }
 

@@ -143,6 +143,7 @@ mod tests {
                     state: VolumeState::Ready,
                     thin: false,
                     created_ms: 0,
+                    kind: weft_types::VolumeKind::Blocks,
                 }
             },
         )
@@ -199,6 +200,7 @@ mod tests {
             state: VolumeState::Ready,
             thin: true,
             created_ms: 0,
+            kind: weft_types::VolumeKind::Blocks,
         };
         let whole = (vec![(Lba(0), size)], false);
         assert_eq!(ranges_in(&volume, Lba(0), |_| true, 8), whole);

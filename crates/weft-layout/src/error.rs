@@ -27,6 +27,28 @@ pub enum LayoutError {
         /// The object size that was asked for.
         object_blocks: u32,
     },
+    /// The layout of a file is of a form that this release does not know, or damaged.
+    #[error("the layout of a file has form {form}, this release knows 1: upgrade this program")]
+    Form {
+        /// The form.
+        form: u8,
+    },
+    /// A file is laid out in a set that its file system does not have.
+    #[error("set {set} of groups, the file system has {sets}")]
+    NoSet {
+        /// The set, from 0.
+        set: u8,
+        /// How many there are.
+        sets: usize,
+    },
+    /// A file is to have other copies than the groups of its file system.
+    #[error("{copies} copies, the groups of the file system have {expected}")]
+    OtherCopies {
+        /// The copies that were asked for.
+        copies: u8,
+        /// Those that its groups have.
+        expected: usize,
+    },
     /// A group needs at least one copy.
     #[error("0 copies: expected at least 1")]
     NoCopies,

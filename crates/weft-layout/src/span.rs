@@ -98,6 +98,7 @@ mod tests {
             state: VolumeState::Ready,
             thin: false,
             created_ms: 0,
+            kind: weft_types::VolumeKind::Blocks,
         }
     }
 

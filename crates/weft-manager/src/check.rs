@@ -424,7 +424,7 @@ fn check_held(map: &FabricMap, held: &DriveInventory, subject: &str, found: &mut
 
 fn check_held_volume(map: &FabricMap, group: GroupId, id: VolumeId, subject: &str, found: &mut Findings) {
     match map.volumes.get(&id) {
-        Some(volume) if volume.spans.iter().any(|s| s.groups.contains(&group)) => {}
+        Some(volume) if volume.has_group(group) => {}
         Some(volume) => {
             let what =
                 format!("it holds blocks of volume '{}' in group {group}, where none belong", volume.name);

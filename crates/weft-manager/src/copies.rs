@@ -66,10 +66,8 @@ impl CopiesKept {
 
 /// Whether machines, drives, pools, or where volumes are, have changed. Costs what is different.
 fn has_grown(old: &FabricMap, new: &FabricMap) -> bool {
-    let is_elsewhere = |volume: Option<&Volume>, id| {
-        let spans = |v: Option<&Volume>| v.map(|v| v.spans.clone());
-        spans(volume) != spans(old.volumes.get(id))
-    };
+    let is_elsewhere =
+        |volume: Option<&Volume>, id| volume.map(Volume::placed) != old.volumes.get(id).map(Volume::placed);
     new.nodes.changes(&old.nodes).next().is_some()
         || new.targets.changes(&old.targets).next().is_some()
         || new.drives.changes(&old.drives).next().is_some()

@@ -24,7 +24,7 @@ pub(crate) fn bytes(blocks: BlockCount) -> u64 {
 
 /// Bytes on drives that a volume was promised, with all that protects it.
 pub(crate) fn raw_bytes(volume: &Volume) -> u64 {
-    let blocks = volume.protection.raw_blocks(volume.size);
+    let blocks = volume.protection.raw_blocks(volume.promised());
     bytes(BlockCount(u64::try_from(blocks).unwrap_or(u64::MAX)))
 }
 
@@ -35,7 +35,7 @@ pub(crate) fn replicas(map: &FabricMap, drive: DriveId) -> Vec<ReplicaInfo> {
 }
 
 /// A name from the map, or the number where the map has none.
-fn name_or<T>(entry: Option<&T>, name: impl Fn(&T) -> &str, otherwise: impl ToString) -> String {
+pub(crate) fn name_or<T>(entry: Option<&T>, name: impl Fn(&T) -> &str, otherwise: impl ToString) -> String {
     entry.map_or_else(|| otherwise.to_string(), |e| name(e).to_owned())
 }
 
@@ -69,8 +69,8 @@ impl State {
         }
     }
 
-    fn volume_health(&self, map: &FabricMap, volume: &Volume) -> Health {
-        let groups: BTreeSet<_> = volume.spans.iter().flat_map(|s| &s.groups).collect();
+    pub(crate) fn volume_health(&self, map: &FabricMap, volume: &Volume) -> Health {
+        let groups: BTreeSet<_> = volume.groups().collect();
         let groups = groups.into_iter().filter_map(|g| map.groups.get(g));
         groups.map(|g| self.group_health(g)).max().unwrap_or(Health::Healthy)
     }
@@ -219,16 +219,18 @@ impl Manager {
         map.pools.values().map(info).collect()
     }
 
-    /// All volumes, by name.
-    pub(crate) fn volume_infos(&self) -> Vec<VolumeInfo> {
+    /// All volumes of users by name, and with `all` those that hold metadata of file systems.
+    pub(crate) fn volume_infos(&self, all: bool) -> Vec<VolumeInfo> {
         let map = self.map();
-        let mut volumes: Vec<VolumeInfo> = map.volumes.values().map(|v| self.volume_info(&map, v)).collect();
+        let is_meant = |v: &&Volume| !v.is_file_system() && (all || v.system_of().is_none());
+        let volumes = map.volumes.values().filter(is_meant);
+        let mut volumes: Vec<VolumeInfo> = volumes.map(|v| self.volume_info(&map, v)).collect();
         volumes.sort_by(|a, b| a.name.cmp(&b.name));
         volumes
     }
 
     pub(crate) fn volume_info(&self, map: &FabricMap, volume: &Volume) -> VolumeInfo {
-        let groups: BTreeSet<_> = volume.spans.iter().flat_map(|s| &s.groups).collect();
+        let groups: BTreeSet<_> = volume.groups().collect();
         let open = |s: &&weft_types::Session| s.volume == volume.id && s.state == SessionState::Open;
         VolumeInfo {
             id: volume.id,
@@ -247,6 +249,7 @@ impl Manager {
             health: self.state.borrow().volume_health(map, volume),
             groups: groups.len(),
             sessions: map.sessions.values().filter(open).count(),
+            file_system: volume.system_of().map(|id| name_or(map.volumes.get(&id), |v| &v.name, id)),
         }
     }
 

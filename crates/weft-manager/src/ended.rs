@@ -5,7 +5,7 @@
 
 use crate::manager::State;
 use std::collections::BTreeMap;
-use weft_membership::Reason;
+use weft_membership::{Kind, Reason};
 use weft_types::limits::ENDED_SESSIONS_MAX;
 use weft_types::{FabricMap, SessionId};
 
@@ -40,8 +40,10 @@ pub(crate) fn ended_by(
             all(ended, format!("client {client} took the volume over, as session {session}"))
         }
         Reason::VolumeDeleting { volume, ended, .. } => {
-            let name = old.volumes.get(volume).map_or("", |v| v.name.as_str());
-            all(ended, format!("volume '{name}' was deleted by {who}"))
+            let listed = old.volumes.get(volume);
+            let name = listed.map_or("", |v| v.name.as_str());
+            let kind = listed.map_or(Kind::Volume, Kind::of);
+            all(ended, format!("{kind} '{name}' was deleted by {who}"))
         }
         Reason::LossAccepted { ended, .. } => {
             all(ended, format!("{who} accepted that data of the volume is lost (`weft volume repair`)"))

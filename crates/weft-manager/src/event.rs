@@ -136,7 +136,8 @@ impl Subjects {
             Reason::Replaced { from, to, groups, .. } => {
                 Subjects::drives(new, [*from, *to]).and_groups((new, index), groups.iter().copied())
             }
-            Reason::VolumeCreated { volume, .. }
+            Reason::FileSystemCreated { file_system: volume, .. }
+            | Reason::VolumeCreated { volume, .. }
             | Reason::VolumeGrown { volume, .. }
             | Reason::VolumeDeleting { volume, .. }
             | Reason::SessionOpened { volume, .. }

@@ -311,7 +311,7 @@ impl State {
         }
         let uses = |session: &&Session| {
             let volume = self.map.volumes.get(&session.volume);
-            volume.is_none_or(|v| v.spans.iter().any(|span| span.groups.contains(&group.id)))
+            volume.is_none_or(|v| v.has_group(group.id))
         };
         let known = self.unbroken.get(&group.id).filter(|known| known.slots == group.slots);
         let has_attached_since = |id| known.is_some_and(|known| id >= known.from);

@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use weft_membership::GroupIndex;
 use weft_types::{
-    DriveId, FabricMap, GroupId, Key, NodeId, ObjectSpan, Session, SessionId, SessionState, Table,
+    DriveId, FabricMap, GroupId, Key, NodeId, Session, SessionId, SessionState, SpanGroups, Table,
     TableWindow, TargetId, Volume, VolumeId, VolumeState,
 };
 
@@ -39,15 +39,15 @@ pub(crate) struct Index {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum ListKey {
     Window(TableWindow),
-    /// The span of a volume, by its first object.
-    Own(VolumeId, u64),
+    /// The list of a volume, by its place among [`Volume::lists`].
+    Own(VolumeId, usize),
 }
 
 impl ListKey {
-    fn of(volume: &Volume, span: &ObjectSpan) -> ListKey {
-        match span.groups.window() {
+    fn of(volume: &Volume, place: usize, groups: &SpanGroups) -> ListKey {
+        match groups.window() {
             Some((_, window)) => ListKey::Window(window),
-            None => ListKey::Own(volume.id, span.first),
+            None => ListKey::Own(volume.id, place),
         }
     }
 }
@@ -128,7 +128,7 @@ impl Index {
                 self.deleting.remove(&volume.id);
             }
             self.deleting.extend(after.filter(is_deleting).map(|v| v.id));
-            if before.map(|v| &v.spans) != after.map(|v| &v.spans) {
+            if before.map(Volume::placed) != after.map(Volume::placed) {
                 before.into_iter().for_each(|volume| self.forget_lists(volume));
                 after.into_iter().for_each(|volume| self.note_lists(volume));
             }
@@ -137,11 +137,11 @@ impl Index {
 
     fn note_lists(&mut self, volume: &Volume) {
         let mut own = BTreeSet::new();
-        for span in &volume.spans {
-            let key = ListKey::of(volume, span);
+        for (place, groups) in volume.lists().enumerate() {
+            let key = ListKey::of(volume, place, groups);
             let volumes = self.lists.entry(key).or_default();
             if volumes.is_empty() {
-                for group in &span.groups {
+                for group in groups {
                     let lists = self.lists_of.entry(*group).or_default();
                     if let Err(place) = lists.binary_search(&key) {
                         lists.insert(place, key);
@@ -158,13 +158,13 @@ impl Index {
 
     fn forget_lists(&mut self, volume: &Volume) {
         self.in_several.remove(&volume.id);
-        for span in &volume.spans {
-            let key = ListKey::of(volume, span);
+        for (place, groups) in volume.lists().enumerate() {
+            let key = ListKey::of(volume, place, groups);
             leave(&mut self.lists, &key, Some(volume.id));
             if self.lists.contains_key(&key) {
                 continue;
             }
-            for group in &span.groups {
+            for group in groups {
                 if let Some(lists) = self.lists_of.get_mut(group) {
                     lists.retain(|list| *list != key);
                     if lists.is_empty() {
@@ -259,9 +259,9 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use weft_types::{
-        AttachMode, BlockCount, Drive, DriveState, Epoch, FabricId, Generation, Group, GroupTable,
-        GroupTableId, GroupTables, PoolId, Protection, Role, SessionSlot, Slot, SpanGroups, Striping,
-        TargetId,
+        AttachMode, BlockCount, Drive, DriveState, Epoch, FabricId, FileSystem, Generation, Group,
+        GroupTable, GroupTableId, GroupTables, ObjectSpan, PoolId, Protection, Role, SessionSlot, Slot,
+        Striping, VolumeKind,
     };
 
     /// Puts or removes an entry of one of the four kinds, with small numbers so that steps meet.
@@ -363,8 +363,13 @@ mod tests {
         }
     }
 
+    /// A volume; of an odd number: a file system.
     fn volume_of(id: u64, is_deleting: bool, lists: Vec<SpanGroups>) -> Volume {
         let span = |(first, groups)| ObjectSpan { first, count: 1, groups };
+        let (spans, kind) = match id % 2 {
+            0 => ((0..).zip(lists).map(span).collect(), VolumeKind::Blocks),
+            _ => (vec![], VolumeKind::Files(FileSystem { sets: lists, shards: vec![] })),
+        };
         Volume {
             id: VolumeId(id),
             name: String::new(),
@@ -372,11 +377,12 @@ mod tests {
             size: BlockCount(1),
             protection: Protection::mirror(2),
             striping: Striping { unit_blocks: 1, width: 1, object_blocks: 1 },
-            spans: (0..).zip(lists).map(span).collect(),
+            spans,
             generation: Generation(1),
             state: if is_deleting { VolumeState::Deleting } else { VolumeState::Ready },
             thin: true,
             created_ms: 0,
+            kind,
         }
     }
 
@@ -407,7 +413,7 @@ mod tests {
             }
             for groups in [vec![0], vec![1, 3], vec![0, 1, 2]] {
                 let groups: Vec<GroupId> = groups.into_iter().map(GroupId).collect();
-                let holds = |v: &&Volume| v.spans.iter().any(|s| s.groups.iter().any(|g| groups.contains(g)));
+                let holds = |v: &&Volume| v.groups().any(|g| groups.contains(g));
                 let all: BTreeSet<VolumeId> = map.volumes.values().filter(holds).map(|v| v.id).collect();
                 let found = index.volumes_in(groups.iter().copied());
                 prop_assert_eq!((found.count(), found.first(9)), (all.len(), all.clone()));

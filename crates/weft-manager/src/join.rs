@@ -77,6 +77,7 @@ impl Manager {
         self.check_term().map_err(|reason| Denied::new(Status::NotReady, reason))?;
         let map = self.map();
         let Join { node, addr, incarnation, drives, knows_floors, knows_targets, knows_lanes, .. } = join;
+        let knows_file_systems = join.knows_file_systems;
         let process = Process {
             incarnation,
             id: if join.process == 0 { incarnation } else { join.process },
@@ -85,6 +86,7 @@ impl Manager {
             knows_floors,
             knows_targets,
             knows_lanes,
+            knows_file_systems,
         };
         let known = self.state.borrow().target_at(&node, join.target);
         let joining = &Joining { name: &node, addr: &addr, index: join.target, known, process };
@@ -97,6 +99,7 @@ impl Manager {
         self.check_namesake(&map, joining)?;
         self.check_all_know_targets(&map, joining)?;
         check_knows_lanes(&map, joining)?;
+        check_knows_file_systems(&map, joining)?;
         let refused = self.check_drives(&map, joining, &drives);
         let (left_out, drives): (Vec<_>, Vec<_>) =
             drives.into_iter().partition(|d| refused.contains_key(&d.id));
@@ -514,6 +517,7 @@ impl Manager {
         member.process = Some(process.id);
         (member.knows_floors, member.knows_targets) = (knows_floors, knows_targets);
         member.knows_lanes = knows_lanes;
+        member.knows_file_systems = process.knows_file_systems;
         member.stopped = None;
         member.hello_at = member.hello_at.max(hello);
         (member.joined_at, member.heard_at, member.granted) = (now, now, false);
@@ -555,6 +559,20 @@ fn check_knows_lanes(map: &FabricMap, joining: &Joining<'_>) -> Result<(), Denie
         session.client,
         session.lanes(),
         joining.name
+    );
+    Err(Denied::new(Status::Refused, text))
+}
+
+/// Refuses a target that does not know of file systems as long as there are some: it could not read its slice.
+fn check_knows_file_systems(map: &FabricMap, joining: &Joining<'_>) -> Result<(), Denied> {
+    if joining.process.knows_file_systems {
+        return Ok(());
+    }
+    let Some(file_system) = map.file_systems().next() else { return Ok(()) };
+    let text = format!(
+        "node '{}' runs an older release, which does not know file systems, and this fabric has file system \
+         '{}': upgrade node '{}'",
+        joining.name, file_system.name, joining.name
     );
     Err(Denied::new(Status::Refused, text))
 }

@@ -4,7 +4,10 @@
 //! that it is gone. A slice says so of what it would list (`OfTarget`), a whole map of everything.
 
 use std::collections::{BTreeMap, BTreeSet};
-use weft_types::{FabricMap, GroupId, Key, MapVersion, Node, NodeId, Table, Target, TargetId, Volume};
+use weft_types::{
+    FabricMap, Generation, GroupId, Key, MapVersion, Node, NodeId, SessionState, Table, Target, TargetId,
+    Volume, VolumeId, VolumeKind, VolumeState,
+};
 
 /// Joins copies of one fabric's map; none without any. The version is the newest of all.
 pub(crate) fn join_copies(mut copies: Vec<FabricMap>) -> Option<FabricMap> {
@@ -28,6 +31,8 @@ pub(crate) fn join_copies(mut copies: Vec<FabricMap>) -> Option<FabricMap> {
     let tables = tables.into_iter().filter(|(id, _)| named.contains(id));
     map.group_tables = tables.map(|(id, (_, table))| (id, table.clone())).collect();
     map.sessions = kept(&copies, &sessions, |copy, _, session| copy.volumes.contains_key(&session.volume));
+    let is_gone = |map: &FabricMap, id| volumes.contains_key(&id) && !map.volumes.contains_key(&id);
+    close_together(&mut map, is_gone);
     map.groups = kept(&copies, &groups, |copy, id, _| {
         copy.of_target.as_ref().is_some_and(|says| says.removed_groups.contains(id))
     });
@@ -52,6 +57,35 @@ pub(crate) fn join_copies(mut copies: Vec<FabricMap>) -> Option<FabricMap> {
         map.scrub.done.retain(|id, _| map.groups.contains_key(id));
     }
     Some(map)
+}
+
+/// Has file systems and their system volumes be deleted together, as the commit did that closed them: of the one
+/// the newest copy may be of before it, of the other of after it.
+fn close_together(map: &mut FabricMap, is_gone: impl Fn(&FabricMap, VolumeId) -> bool) {
+    let is_closed = |id: VolumeId| {
+        let listed = map.volumes.get(&id);
+        listed.is_some_and(|v| v.state == VolumeState::Deleting) || is_gone(map, id)
+    };
+    let closed = |volume: &&Volume| match &volume.kind {
+        VolumeKind::Blocks => false,
+        VolumeKind::System { file_system } => is_closed(*file_system),
+        VolumeKind::Files(files) => files.shards.iter().any(|shard| is_closed(*shard)),
+    };
+    let mut closing: BTreeSet<VolumeId> = map.volumes.values().filter(closed).map(|v| v.id).collect();
+    // A shard that was not closed yet has its file system from another one.
+    let files = closing.iter().filter_map(|id| map.volumes.get(id)?.files());
+    closing.extend(files.flat_map(|files| files.shards.clone()).collect::<Vec<_>>());
+    map.volumes.update_where(
+        |volume| closing.contains(&volume.id) && volume.state == VolumeState::Ready,
+        |volume| {
+            volume.state = VolumeState::Deleting;
+            volume.generation = Generation(volume.generation.0 + 1);
+        },
+    );
+    map.sessions.update_where(
+        |session| closing.contains(&session.volume) && session.state == SessionState::Open,
+        |session| session.state = SessionState::Over,
+    );
 }
 
 /// The targets and nodes of a map that has been joined but for these: those that the newest copy lists, and
@@ -97,11 +131,70 @@ fn kept<K: Key, V: Clone>(
 }
 
 fn lists_a_group_of(copy: &FabricMap, volume: &Volume) -> bool {
-    volume.spans.iter().flat_map(|span| &span.groups).any(|group| copy.groups.contains_key(group))
+    volume.groups().any(|group| copy.groups.contains_key(group))
 }
 
 /// The relocation that came with the newest entry of a group.
 fn relocation_of(copies: &[FabricMap], group: GroupId) -> Option<(GroupId, weft_types::Relocation)> {
     let newest = copies.iter().rev().find(|copy| copy.groups.contains_key(&group))?;
     Some((group, *newest.relocations.get(&group)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weft_types::{BlockCount, FabricId, FileSystem, PoolId, Protection, Striping};
+
+    fn map(volumes: &[(u64, VolumeKind, VolumeState)]) -> FabricMap {
+        let volume = |(id, kind, state): &(u64, VolumeKind, VolumeState)| Volume {
+            id: VolumeId(*id),
+            name: format!("v{id}"),
+            pool: PoolId(1),
+            size: BlockCount(1),
+            protection: Protection::mirror(2),
+            striping: Striping { unit_blocks: 1, width: 1, object_blocks: 1 },
+            spans: vec![],
+            generation: Generation(1),
+            state: *state,
+            thin: true,
+            created_ms: 0,
+            kind: kind.clone(),
+        };
+        let volumes = volumes.iter().map(volume).map(|v| (v.id, v)).collect();
+        FabricMap { volumes, ..FabricMap::empty(FabricId(1)) }
+    }
+
+    fn files(shards: &[u64]) -> VolumeKind {
+        let shards = shards.iter().copied().map(VolumeId).collect();
+        VolumeKind::Files(FileSystem { sets: vec![vec![GroupId(1)].into()], shards })
+    }
+
+    #[test]
+    fn a_file_system_and_its_system_volumes_are_closed_together() {
+        use VolumeState::{Deleting, Ready};
+        let system = |file_system| VolumeKind::System { file_system: VolumeId(file_system) };
+        // A shard that is closed, a file system that is, and shards that are gone or that nobody has listed.
+        for (states, gone, closed) in [
+            ([Ready, Deleting, Ready], None, true),
+            ([Deleting, Ready, Ready], None, true),
+            ([Ready, Ready, Ready], Some(3), true),
+            ([Ready, Ready, Ready], None, false),
+        ] {
+            let mut map = map(&[
+                (1, files(&[2, 3]), states[0]),
+                (2, system(1), states[1]),
+                (3, system(1), states[2]),
+                (4, VolumeKind::Blocks, Ready),
+                (5, files(&[6]), Ready),
+            ]);
+            if let Some(gone) = gone {
+                map.volumes.remove(&VolumeId(gone));
+            }
+            close_together(&mut map, |_, id| gone == Some(id.0));
+            let is_closed = |v: &&Volume| v.state == Deleting;
+            let found: Vec<u64> = map.volumes.values().filter(is_closed).map(|v| v.id.0).collect();
+            let expected = [1, 2, 3].into_iter().filter(|id| closed && gone != Some(*id));
+            assert_eq!(found, expected.collect::<Vec<u64>>(), "{states:?} without {gone:?}");
+        }
+    }
 }

@@ -21,6 +21,7 @@ mod ended;
 mod error;
 mod evacuate;
 mod event;
+mod file_system;
 mod floor;
 mod fold;
 mod follow;

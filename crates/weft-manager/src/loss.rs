@@ -6,7 +6,7 @@
 
 use crate::inventory::Counted;
 use crate::manager::{Manager, State};
-use crate::operate::{Outcome, find_volume, refused};
+use crate::operate::{Outcome, find_entry, refused};
 use crate::trouble::count;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -40,7 +40,7 @@ impl Manager {
     pub(crate) async fn repair_volumes(self: &Rc<Self>, wish: Wish) -> Outcome {
         let map = self.map();
         let volumes: Vec<&Volume> =
-            wish.names.iter().map(|name| find_volume(&map, name)).collect::<Result<_, _>>()?;
+            wish.names.iter().map(|name| find_entry(&map, name)).collect::<Result<_, _>>()?;
         let destroyed = whole_drives(&map, &wish.destroyed)?;
         let older = whole_drives(&map, &wish.older)?;
         if let Some(both) = destroyed.intersection(&older).next() {
@@ -52,9 +52,7 @@ impl Manager {
             true => {
                 map.groups.keys().copied().filter(|g| !map.volumes.values().any(|v| uses(v, *g))).collect()
             }
-            false => {
-                volumes.iter().flat_map(|v| v.spans.iter().flat_map(|s| s.groups.iter().copied())).collect()
-            }
+            false => volumes.iter().flat_map(|v| v.groups()).copied().collect(),
         };
         let of_names = (&wish.names[..], &asked);
         self.check_are_lost(&map, of_names, &destroyed, &older, wish.accept_data_loss)?;
@@ -88,8 +86,10 @@ impl Manager {
             lost.iter().map(|g| self.describe_loss(&map, &next, g, &destroyed, &holdings)).collect();
         let mut touched: Vec<&Volume> = map.volumes.values().collect();
         touched.retain(|v| lost.iter().any(|g| uses(v, g.id)));
+        let (file_systems, touched) = names_of(&touched);
         let info = LossInfo {
-            volumes: touched.iter().map(|v| v.name.clone()).collect(),
+            volumes: touched,
+            file_systems,
             destroyed: destroyed.iter().copied().collect(),
             older: older.iter().copied().collect(),
             lost_bytes_max: groups.iter().map(|g| g.bytes).sum(),
@@ -254,8 +254,13 @@ impl Manager {
             ranges: Vec::new(),
             ranges_more: false,
             bytes: 0,
+            file_systems: Vec::new(),
         };
         for volume in map.volumes.values().filter(|v| uses(v, group.id)) {
+            if volume.is_file_system() {
+                lost.file_systems.push(volume.name.clone());
+                continue;
+            }
             add_ranges(&mut lost, volume, group.id, good_below);
         }
         lost
@@ -461,8 +466,16 @@ fn held_copy(drive: DriveId, held: &Holding) -> HeldCopy {
     HeldCopy { drive, blocks, newest: held.newest }
 }
 
+/// The names of the file systems among these, and of the volumes.
+fn names_of(volumes: &[&Volume]) -> (Vec<String>, Vec<String>) {
+    let (file_systems, volumes): (Vec<&Volume>, Vec<&Volume>) =
+        volumes.iter().partition(|volume| volume.is_file_system());
+    let names = |listed: Vec<&Volume>| listed.into_iter().map(|v| v.name.clone()).collect();
+    (names(file_systems), names(volumes))
+}
+
 fn uses(volume: &Volume, group: GroupId) -> bool {
-    volume.spans.iter().any(|s| s.groups.contains(&group))
+    volume.has_group(group)
 }
 
 /// Adds the parts of a volume that lie in the group, except what is known to be up to date: the objects below one, and

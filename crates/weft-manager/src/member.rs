@@ -54,6 +54,8 @@ pub(crate) struct Member {
     pub(crate) knows_targets: bool,
     /// Whether it serves sessions with several lanes (P6).
     pub(crate) knows_lanes: bool,
+    /// Whether it knows file systems.
+    pub(crate) knows_file_systems: bool,
     /// The process that was heard to have stopped in order, until another one joins.
     pub(crate) stopped: Option<u64>,
     /// When the newest process of the target that has joined said hello.
@@ -119,6 +121,7 @@ impl Member {
             knows_floors: false,
             knows_targets: false,
             knows_lanes: false,
+            knows_file_systems: false,
             stopped: None,
             hello_at: Instant::default(),
             joined_at: now,

@@ -5,6 +5,7 @@
 
 use crate::error::{CHANGE_TOO_LARGE_HINT, CommitError, STORE_BEHIND_HINT, TOO_LARGE_HINT};
 use crate::event::Subjects;
+use crate::file_system::{FsWish, parts_of};
 use crate::join::DEFAULT_POOL;
 use crate::loss;
 use crate::manager::{Manager, wall_clock_ms};
@@ -24,8 +25,8 @@ use weft_membership::{apply, nearly_full, plan_resize, plan_volume};
 use weft_rt::now;
 use weft_types::limits::NOTE_CHARS_MAX;
 use weft_types::{
-    BLOCK_SIZE, Drive, DriveId, FabricMap, Protection, SessionId, SessionState, Striping, Volume, VolumeId,
-    VolumeState, with_causes,
+    BLOCK_SIZE, Drive, DriveId, FabricMap, PoolId, Protection, SessionId, SessionState, Striping, Volume,
+    VolumeId, VolumeState, with_causes,
 };
 
 /// How long a fabric may take to stop as a whole: its nodes have ten seconds to stop in order.
@@ -106,7 +107,7 @@ impl Manager {
                 };
                 self.create_volume(wish, dry_run)
             }
-            ApiRequest::VolumeList {} => Ok(ApiAnswer::Volumes { volumes: self.volume_infos() }),
+            ApiRequest::VolumeList { all } => Ok(ApiAnswer::Volumes { volumes: self.volume_infos(all) }),
             ApiRequest::VolumeShow { name } => self.show_volume(&name),
             ApiRequest::VolumeResize { name, size_bytes, dry_run } => {
                 self.resize_volume(&name, size_bytes, dry_run)
@@ -116,6 +117,23 @@ impl Manager {
                 let wish = loss::Wish { names, accept_data_loss, destroyed, older, dry_run };
                 self.repair_volumes(wish).await
             }
+            ApiRequest::FsCreate {
+                name,
+                protection,
+                pool,
+                shards,
+                stripe_unit_bytes,
+                width,
+                failure_domain,
+                dry_run,
+            } => {
+                let wish =
+                    FsWish { name, protection, pool, shards, stripe_unit_bytes, width, failure_domain };
+                self.create_file_system(wish, dry_run)
+            }
+            ApiRequest::FsList {} => Ok(ApiAnswer::FileSystems { file_systems: self.file_system_infos() }),
+            ApiRequest::FsShow { name } => self.show_file_system(&name),
+            ApiRequest::FsDelete { name, force, dry_run } => self.delete_file_system(&name, force, dry_run),
             ApiRequest::VolumeHoldsData { name } => {
                 let volume = find_volume(&self.map(), &name)?.id;
                 Ok(ApiAnswer::HoldsData { holds: self.holds_data(volume).await })
@@ -177,9 +195,10 @@ impl Manager {
         let map = self.map();
         let volumes: Vec<&Volume> = match names.is_empty() {
             true => map.volumes.values().collect(),
-            false => names.iter().map(|name| find_volume(&map, name)).collect::<Result<_, _>>()?,
+            false => names.iter().map(|name| find_entry(&map, name)).collect::<Result<_, _>>()?,
         };
-        let groups: BTreeSet<_> = volumes.into_iter().flat_map(groups_of).collect();
+        let parts = volumes.into_iter().flat_map(|volume| parts_of(&map, volume));
+        let groups: BTreeSet<_> = parts.flat_map(groups_of).collect();
         if groups.is_empty() {
             let hint = "create one: weft volume create --help";
             return Err(ApiError::new(ErrorCode::Refused, "the fabric has no volumes").with_hint(hint));
@@ -214,17 +233,8 @@ impl Manager {
 
     fn create_volume(&self, wish: Wish, dry_run: bool) -> Outcome {
         let map = self.map();
-        let pool_name = wish.pool.as_deref().unwrap_or(DEFAULT_POOL);
-        let pool = map.pool_named(pool_name).map(|p| p.id).ok_or_else(|| match map.pools.is_empty() {
-            true => ApiError::new(ErrorCode::Refused, "there are no drives in the fabric yet")
-                .with_hint("start a target with drives: weft node run"),
-            false => not_found("pool", pool_name, "weft pool list"),
-        })?;
-        let domain = match wish.failure_domain {
-            FailureDomain::Node => weft_layout::FailureDomain::Node,
-            FailureDomain::Device => weft_layout::FailureDomain::Device,
-            FailureDomain::Drive => weft_layout::FailureDomain::Drive,
-        };
+        let pool = self.pool_asked(&map, wish.pool.as_deref())?;
+        let domain = domain_asked(wish.failure_domain);
         let mut request = VolumeRequest {
             name: wish.name.clone(),
             pool,
@@ -258,6 +268,16 @@ impl Manager {
         Ok(ApiAnswer::Volume { volume: self.volume_info(&map, volume), warnings, dry_run })
     }
 
+    /// The pool that something new is to draw from: the default one where nobody says which.
+    pub(crate) fn pool_asked(&self, map: &FabricMap, name: Option<&str>) -> Result<PoolId, ApiError> {
+        let name = name.unwrap_or(DEFAULT_POOL);
+        map.pool_named(name).map(|pool| pool.id).ok_or_else(|| match map.pools.is_empty() {
+            true => ApiError::new(ErrorCode::Refused, "there are no drives in the fabric yet")
+                .with_hint("start a target with drives: weft node run"),
+            false => not_found("pool", name, "weft pool list"),
+        })
+    }
+
     fn resize_volume(&self, name: &str, size_bytes: u64, dry_run: bool) -> Outcome {
         let map = self.map();
         let volume = find_volume(&map, name)?;
@@ -276,7 +296,7 @@ impl Manager {
     }
 
     /// Drives that no new group is placed on: those that do not serve, and those that are nearly full.
-    fn unfit_drives(&self) -> BTreeSet<DriveId> {
+    pub(crate) fn unfit_drives(&self) -> BTreeSet<DriveId> {
         let state = self.state.borrow();
         let full = nearly_full(&state.map, &state.room());
         drop(state);
@@ -284,7 +304,7 @@ impl Manager {
     }
 
     /// A refusal; where there are too few drives, says which are left out because they are nearly full.
-    fn refused_place(&self, map: &FabricMap, refusal: Refusal) -> ApiError {
+    pub(crate) fn refused_place(&self, map: &FabricMap, refusal: Refusal) -> ApiError {
         let is_short = matches!(
             refusal,
             Refusal::Layout(LayoutError::TooFewNodes { .. } | LayoutError::TooFewDrives { .. })
@@ -314,7 +334,7 @@ impl Manager {
         Ok(ApiAnswer::Deleting { volume: info, ended_sessions, dry_run })
     }
 
-    fn ended_by_deletion(&self, map: &FabricMap, volume: VolumeId) -> Vec<SessionId> {
+    pub(crate) fn ended_by_deletion(&self, map: &FabricMap, volume: VolumeId) -> Vec<SessionId> {
         let change = Change::BeginDelete(BeginDelete { volume, force: true });
         match apply(map, &change) {
             Ok((_, Reason::VolumeDeleting { ended, .. })) => ended,
@@ -324,7 +344,7 @@ impl Manager {
 
     fn list_sessions(&self, volume: Option<&str>) -> Outcome {
         let map = self.map();
-        let only = volume.map(|name| find_volume(&map, name).map(|v| v.id)).transpose()?;
+        let only = volume.map(|name| find_entry(&map, name).map(|v| v.id)).transpose()?;
         Ok(ApiAnswer::Sessions { sessions: self.session_infos(only) })
     }
 
@@ -374,7 +394,17 @@ impl Manager {
     }
 }
 
-fn unit_blocks(bytes: u64) -> Result<u32, ApiError> {
+/// What must not hold two copies, as the rules have it.
+pub(crate) fn domain_asked(asked: FailureDomain) -> weft_layout::FailureDomain {
+    match asked {
+        FailureDomain::Node => weft_layout::FailureDomain::Node,
+        FailureDomain::Device => weft_layout::FailureDomain::Device,
+        FailureDomain::Drive => weft_layout::FailureDomain::Drive,
+    }
+}
+
+/// A stripe unit in blocks.
+pub(crate) fn unit_blocks(bytes: u64) -> Result<u32, ApiError> {
     let blocks = bytes / BLOCK_SIZE as u64;
     match u32::try_from(blocks) {
         Ok(blocks) if bytes.is_multiple_of(BLOCK_SIZE as u64) => Ok(blocks),
@@ -387,11 +417,24 @@ fn unit_blocks(bytes: u64) -> Result<u32, ApiError> {
 
 /// Copies of the volume share a node, or a device, only if it was created so.
 fn domain_of(map: &FabricMap, volume: &Volume) -> weft_layout::FailureDomain {
-    let groups = volume.spans.iter().flat_map(|s| &s.groups).filter_map(|g| map.groups.get(g));
+    let groups = volume.groups().filter_map(|g| map.groups.get(g));
     groups.map(|g| weft_membership::domain_of(map, g)).max().unwrap_or_default()
 }
 
-pub(crate) fn find_volume<'a>(map: &'a FabricMap, name: &str) -> Result<&'a Volume, ApiError> {
+/// The block volume with this name.
+fn find_volume<'a>(map: &'a FabricMap, name: &str) -> Result<&'a Volume, ApiError> {
+    match map.volume_named(name) {
+        Some(listed) if listed.is_file_system() => {
+            let text = format!("'{name}' is a file system, not a volume");
+            let hint = format!("see it: weft fs show {name}");
+            Err(ApiError::new(ErrorCode::NotFound, text).with_hint(hint))
+        }
+        listed => listed.ok_or_else(|| not_found("volume", name, "weft volume list")),
+    }
+}
+
+/// The volume or the file system with this name.
+pub(crate) fn find_entry<'a>(map: &'a FabricMap, name: &str) -> Result<&'a Volume, ApiError> {
     map.volume_named(name).ok_or_else(|| not_found("volume", name, "weft volume list"))
 }
 
@@ -434,6 +477,7 @@ pub(crate) fn refused(map: &FabricMap, refusal: Refusal) -> ApiError {
         | Refusal::Protection { .. }
         | Refusal::RebuildAfter { .. }
         | Refusal::CapacityLevels { .. }
+        | Refusal::Shards { .. }
         | Refusal::WiderThanPool { .. } => ErrorCode::Invalid,
         Refusal::Layout(LayoutError::TooFewNodes { .. } | LayoutError::TooFewDrives { .. }) => {
             ErrorCode::Refused

@@ -33,6 +33,8 @@ pub(crate) struct Process {
     pub(crate) knows_targets: bool,
     /// Whether it serves sessions with several lanes (P6).
     pub(crate) knows_lanes: bool,
+    /// Whether it knows file systems.
+    pub(crate) knows_file_systems: bool,
 }
 
 /// The newest process of each node, as far as one has joined since this manager started.
@@ -146,6 +148,7 @@ mod tests {
             knows_floors: true,
             knows_targets: true,
             knows_lanes: true,
+            knows_file_systems: true,
         };
         let (node, mut known) = (NodeId(7), Processes::default());
         assert!(!known.is_replaced(node, 1, at(1)) && known.is_newest(node, 1));

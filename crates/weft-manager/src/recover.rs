@@ -175,7 +175,7 @@ fn list_unlisted_sessions(map: &mut FabricMap, drives: &[DriveContents]) {
         // The drives do not tell which volume it was, but that has all of these groups. Where several have, their targets
         // are the same; where none has any, nothing that the session wrote is listed.
         let shared = |v: &Volume| {
-            let own: BTreeSet<GroupId> = v.spans.iter().flat_map(|span| &span.groups).copied().collect();
+            let own: BTreeSet<GroupId> = v.groups().copied().collect();
             own.intersection(&groups).count()
         };
         let Some(volume) = map.volumes.values().max_by_key(|v| shared(v)).filter(|v| shared(v) > 0) else {
@@ -205,7 +205,7 @@ fn joined(copies: Vec<FabricMap>) -> Result<FabricMap, RecoverError> {
     }
     let joined = join_copies(copies).ok_or(RecoverError::NoCopy)?;
     for volume in joined.volumes.values() {
-        let groups = volume.spans.iter().flat_map(|span| span.groups.iter().copied());
+        let groups = volume.groups().copied();
         let unlisted: BTreeSet<GroupId> = groups.filter(|id| !joined.groups.contains_key(id)).collect();
         if !unlisted.is_empty() {
             let (volume, unlisted) = (volume.name.clone(), unlisted.into_iter().collect());

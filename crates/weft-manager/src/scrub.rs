@@ -17,7 +17,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::rc::Rc;
 use std::time::Duration;
-use weft_api::{ScrubFindingInfo, Timestamp};
+use weft_api::{FileObject, ScrubFindingInfo, Timestamp};
 use weft_layout::address_of;
 use weft_membership::{
     Change, NoteScrubs, SCRUB_REST_MS, ScheduleScrub, StopScrub, WantScrub, due_for_scrub,
@@ -26,7 +26,7 @@ use weft_rt::sync::{Notify, join_all, race};
 use weft_rt::{Instant, now, random_u64, sleep};
 use weft_types::limits::{SCRUB_FINDINGS_SHOWN_MAX, SCRUBS_PER_TARGET_MAX};
 use weft_types::{
-    BLOCK_SIZE, ChunkIndex, DeviceId, DriveId, FabricMap, GroupId, NodeId, ObjectId, ScrubFindingKind,
+    BLOCK_SIZE, ChunkIndex, DeviceId, DriveId, FabricMap, GroupId, NodeId, ObjectId, Owner, ScrubFindingKind,
     ScrubRecord, TargetId, with_causes,
 };
 use weft_wire::control::{
@@ -528,6 +528,7 @@ impl Scrubs {
                 offset_bytes: first * BLOCK_SIZE as u64,
                 length_bytes: count * BLOCK_SIZE as u64,
                 drives: finding.drives.clone(),
+                file: file_of(finding.object),
             });
         }
     }
@@ -551,13 +552,19 @@ impl Scrubs {
 
 /// An event about something that should not be.
 fn event(map: &FabricMap, group: GroupId, finding: &ScrubFinding) -> (&'static str, String) {
+    let file = file_of(finding.object);
+    let unit = if file.is_some() { "blocks" } else { "LBA" };
     let lbas: Vec<String> = places(map, finding)
         .into_iter()
-        .map(|(first, count)| format!("LBA {first} to {}", first + count - 1))
+        .map(|(first, count)| format!("{unit} {first} to {}", first + count - 1))
         .collect();
     let drives: Vec<String> = finding.drives.iter().map(|d| d.short()).collect();
     let (volume, lbas, drives) = (volume_name(map, finding.object), lbas.join(", "), drives.join(", "));
-    let place = format!("volume '{volume}', {lbas} (blocks of 4 KiB; group {group})");
+    let owner = match file {
+        None => format!("volume '{volume}'"),
+        Some(file) => format!("file system '{volume}', object {} of inode {}", file.object, file.inode),
+    };
+    let place = format!("{owner}, {lbas} (blocks of 4 KiB; group {group})");
     match finding.kind {
         ScrubFindingKind::Healed => ("scrub-healed", format!("{place}: healed on drive {drives}")),
         ScrubFindingKind::NotHealed => {
@@ -586,9 +593,20 @@ fn volume_name(map: &FabricMap, object: ObjectId) -> String {
     }
 }
 
+/// The object, if it is one of a file.
+fn file_of(object: ObjectId) -> Option<FileObject> {
+    match object.owner() {
+        Owner::Volume(_) => None,
+        Owner::Inode { inode, .. } => Some(FileObject { inode, object: object.index() }),
+    }
+}
+
 /// Where a run of blocks of an object lies in its volume: runs of LBAs, first and count. A volume that has
-/// been deleted has no places.
+/// been deleted has no places. Of a file it is the run in the object.
 fn places(map: &FabricMap, finding: &ScrubFinding) -> Vec<(u64, u64)> {
+    if file_of(finding.object).is_some() {
+        return vec![(finding.range.first.into(), finding.range.count.into())];
+    }
     let Some(volume) = map.volumes.get(&finding.object.owner().volume()) else { return Vec::new() };
     let mut runs: Vec<(u64, u64)> = Vec::new();
     for block in finding.range.blocks() {

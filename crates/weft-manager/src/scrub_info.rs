@@ -10,7 +10,7 @@ use weft_types::{BLOCK_SIZE, FabricMap, GroupId, Volume};
 
 /// The groups of a volume.
 pub(crate) fn groups_of(volume: &Volume) -> BTreeSet<GroupId> {
-    volume.spans.iter().flat_map(|span| span.groups.iter().copied()).collect()
+    volume.groups().copied().collect()
 }
 
 impl Manager {

@@ -193,8 +193,8 @@ impl Manager {
             ManagerRequest::DriveFailed { drive, incarnation, cause, of_device } => {
                 self.note_failure(drive, incarnation, DriveFault { cause, of_device }).map(done)
             }
-            ManagerRequest::Attach { volume, mode, preempt, client, follows, number, lanes } => {
-                let wish = AttachWish { mode, preempt, client, number, lanes };
+            ManagerRequest::Attach { volume, mode, preempt, client, follows, number, lanes, kind } => {
+                let wish = AttachWish { mode, preempt, client, number, lanes, kind };
                 let session = self.attach(&volume, wish).await?;
                 self.answerable(MapVersion(0)).await.map_err(|why| Denied::new(Status::NotReady, why))?;
                 let (nonce, map) = self.attached_map(&session, follows);

@@ -10,7 +10,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use weft_membership::{Change, CloseSession, OpenSession, Reason, Refusal, exclusive_over};
 use weft_rt::{now, timeout};
 use weft_rules::{Mutation, mutated};
-use weft_types::{AttachMode, DriveId, MapVersion, Session, SessionId, SessionState, TargetId, VolumeId};
+use weft_types::{
+    AttachKind, AttachMode, DriveId, FabricMap, MapVersion, Session, SessionId, SessionState, TargetId,
+    Volume, VolumeId, VolumeKind,
+};
 use weft_wire::Status;
 
 /// What a client asks for with an attach.
@@ -25,6 +28,8 @@ pub(crate) struct AttachWish {
     pub(crate) number: u64,
     /// How many lanes the session is to have.
     pub(crate) lanes: u32,
+    /// What the client takes the volume for.
+    pub(crate) kind: AttachKind,
 }
 
 impl State {
@@ -37,7 +42,7 @@ impl State {
     /// The drives that take writes to a volume.
     fn write_sets_of(&self, volume: VolumeId) -> BTreeSet<DriveId> {
         let Some(volume) = self.map.volumes.get(&volume) else { return BTreeSet::new() };
-        let groups: BTreeSet<_> = volume.spans.iter().flat_map(|s| s.groups.iter()).collect();
+        let groups: BTreeSet<_> = volume.groups().collect();
         let groups = groups.into_iter().filter_map(|g| self.map.groups.get(g));
         groups.flat_map(|g| g.write_set()).collect()
     }
@@ -86,6 +91,26 @@ impl State {
     }
 }
 
+/// Refuses an attach of something else than the client takes it for.
+fn check_kind(map: &FabricMap, volume: &Volume, wanted: AttachKind) -> Result<(), Denied> {
+    let name = &volume.name;
+    let text = match (&volume.kind, wanted) {
+        (VolumeKind::Blocks, AttachKind::Blocks)
+        | (VolumeKind::Files(_), AttachKind::Files)
+        | (VolumeKind::System { .. }, AttachKind::System) => return Ok(()),
+        (VolumeKind::Files(_), _) => format!("'{name}' is a file system, not a volume of blocks"),
+        (VolumeKind::System { file_system }, _) => {
+            let listed = map.volumes.get(file_system);
+            let file_system = listed.map_or_else(|| file_system.to_string(), |listed| listed.name.clone());
+            format!(
+                "volume '{name}' holds metadata of file system '{file_system}', and only that attaches it"
+            )
+        }
+        (VolumeKind::Blocks, _) => format!("'{name}' is a volume of blocks, not a file system"),
+    };
+    Err(Denied::new(Status::Refused, text))
+}
+
 impl Manager {
     /// Opens a session. Returns it once everything that the mode asks for is done.
     ///
@@ -95,7 +120,12 @@ impl Manager {
     pub(crate) async fn attach(&self, volume: &str, wish: AttachWish) -> Result<Session, Denied> {
         let unknown =
             || Denied::new(Status::NotFound, format!("there is no volume '{volume}' in the fabric"));
-        let id = self.map().volume_named(volume).ok_or_else(unknown)?.id;
+        let id = {
+            let map = self.map();
+            let listed = map.volume_named(volume).ok_or_else(unknown)?;
+            check_kind(&map, listed, wish.kind)?;
+            listed.id
+        };
         let term = self.map().durations.session();
         let (session, fences) = match self.asked_before(id, &wish) {
             // The first request may still wait, and ends the session if it waits in vain: so the client gets

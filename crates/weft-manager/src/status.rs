@@ -14,7 +14,9 @@ use weft_api::{
 };
 use weft_rt::sync::join_all;
 use weft_rt::{Instant, now, sleep};
-use weft_types::{BLOCK_SIZE, DriveId, DriveState, FabricMap, Group, GroupId, Role, SessionState, Slot};
+use weft_types::{
+    BLOCK_SIZE, DriveId, DriveState, FabricMap, Group, GroupId, Role, SessionState, Slot, VolumeKind,
+};
 use weft_wire::control::{DriveStatus, ResyncStatus, ResyncWait, TargetAnswer, TargetRequest};
 
 /// How long an answer of the targets is good enough: a person does not see a second, and a fast poller costs
@@ -256,7 +258,8 @@ impl Manager {
             nodes,
             pools,
             groups: map.groups.len(),
-            volumes: map.volumes.len(),
+            volumes: map.volumes.values().filter(|v| v.kind == VolumeKind::Blocks).count(),
+            file_systems: map.file_systems().count(),
             sessions: map.sessions.values().filter(|s| s.state == SessionState::Open).count(),
             // Unknown as long as one of them is.
             resync_eta_ms: etas

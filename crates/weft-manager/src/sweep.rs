@@ -33,7 +33,7 @@ impl State {
     /// The epochs of a volume's groups.
     pub(crate) fn epochs_of(&self, volume: VolumeId) -> Vec<(GroupId, Epoch)> {
         let Some(volume) = self.map.volumes.get(&volume) else { return Vec::new() };
-        let groups: BTreeSet<&GroupId> = volume.spans.iter().flat_map(|s| s.groups.iter()).collect();
+        let groups: BTreeSet<&GroupId> = volume.groups().collect();
         groups.into_iter().filter_map(|g| Some((*g, self.map.groups.get(g)?.epoch))).collect()
     }
 

@@ -106,7 +106,7 @@ pub(crate) fn new_trouble(kind: TroubleKind, severity: Severity, what: String) -
 
 /// A volume with objects in some of these groups, and the first runs of its addresses that lie there.
 fn affected(volume: &Volume, groups: &BTreeSet<GroupId>, ranges: usize) -> AffectedVolume {
-    let all: BTreeSet<GroupId> = volume.spans.iter().flat_map(|s| &s.groups).copied().collect();
+    let all: BTreeSet<GroupId> = volume.groups().copied().collect();
     let (runs, more) = match ranges {
         0 => (Vec::new(), false),
         most => ranges_in(volume, Lba(0), |g| groups.contains(&g), most),

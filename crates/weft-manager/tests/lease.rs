@@ -778,6 +778,7 @@ fn a_copy_of_a_drive_is_refused_and_the_drives_beside_it_serve() {
             knows_floors: true,
             knows_targets: true,
             knows_lanes: true,
+            knows_file_systems: true,
             ..Join::default()
         });
         let (answer, _) = ask(&connect(PeerRole::Client).await, &join).await.unwrap();
@@ -914,6 +915,7 @@ fn a_join_may_be_longer_than_the_head_of_a_frame() {
                 knows_floors: true,
                 knows_targets: true,
                 knows_lanes: true,
+                knows_file_systems: true,
                 ..Join::default()
             })
         };

@@ -60,6 +60,7 @@ async fn join(addr: &Addr) {
         knows_floors: true,
         knows_targets: true,
         knows_lanes: true,
+        knows_file_systems: true,
         ..Join::default()
     });
     link.call(Kind::Manage, &control::encode(&request), vec![]).await.unwrap();

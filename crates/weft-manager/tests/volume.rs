@@ -227,7 +227,7 @@ fn a_broken_store_stops_the_manager_and_nothing_else_happens() {
         let error = operate(volume_of("w", 2)).await.unwrap_err();
         assert_eq!(error.code, ErrorCode::Unavailable, "{error:?}");
         let link = connect(PeerRole::Tool).await;
-        let request = weft_api::encode_request(&ApiRequest::VolumeList {});
+        let request = weft_api::encode_request(&ApiRequest::VolumeList { all: false });
         let error = link.call(Kind::Api, &request, vec![]).await.unwrap_err();
         assert_eq!(error.status(), Some(Status::NotReady));
         sleep(ms(8000)).await;

@@ -19,7 +19,7 @@ pub(crate) fn candidates(map: &FabricMap, pool: PoolId, absent: &BTreeSet<DriveI
 ///
 /// That is what the active drives hold with this protection, less what all volumes of the pool were promised, counted
 /// with theirs. Thin volumes count in full: what they were promised could be written at any time, and must not
-/// come out of what was promised for certain.
+/// come out of what was promised for certain. File systems were promised nothing.
 pub fn free_blocks(
     map: &FabricMap,
     pool: PoolId,
@@ -28,7 +28,7 @@ pub fn free_blocks(
 ) -> BlockCount {
     let usable = usable_blocks(&candidates(map, pool, &BTreeSet::new()), protection.members(), domain);
     let volumes = map.volumes.values().filter(|v| v.pool == pool);
-    let promised: u128 = volumes.map(|v| v.protection.raw_blocks(v.size)).sum();
+    let promised: u128 = volumes.map(|v| v.protection.raw_blocks(v.promised())).sum();
     let promised_here = u64::try_from(protection.data_blocks(promised)).unwrap_or(u64::MAX);
     BlockCount(usable.0.saturating_sub(promised_here))
 }

@@ -4,14 +4,14 @@
 
 use crate::{
     AcceptLoss, AddDrive, AddTarget, AssignDrive, BeginDelete, BeginRelocation, CancelRelocation,
-    ChangeSettings, CloseSession, CreatePool, CreateVolume, Demote, Depart, DrainDrive, Evict, FailDrive,
-    FinishDelete, FinishRelocation, GrowVolume, HandOver, JoinNode, KeepMember, MoveTarget, NoteScrubs,
-    OpenSession, Promote, RaiseFloors, Reason, Rebuild, Refusal, Rejoin, RemoveDrive, RemoveNode,
+    ChangeSettings, CloseSession, CreateFileSystem, CreatePool, CreateVolume, Demote, Depart, DrainDrive,
+    Evict, FailDrive, FinishDelete, FinishRelocation, GrowVolume, HandOver, JoinNode, KeepMember, MoveTarget,
+    NoteScrubs, OpenSession, Promote, RaiseFloors, Reason, Rebuild, Refusal, Rejoin, RemoveDrive, RemoveNode,
     RemoveTarget, Replace, RestoreDrive, ScheduleScrub, SetDevice, StopScrub, SweepSession, WantScrub,
 };
 use crate::{
-    delete, demote, drive, evict, floor, loss, node, pool, promote, rebuild, rejoin, relocate, replace,
-    resize, scrub, session, settings, target, volume,
+    delete, demote, drive, evict, file_system, floor, loss, node, pool, promote, rebuild, rejoin, relocate,
+    replace, resize, scrub, session, settings, target, volume,
 };
 use serde::{Deserialize, Serialize};
 use weft_types::{FabricMap, MapVersion};
@@ -74,6 +74,8 @@ pub enum Change {
     AcceptLoss(AcceptLoss),
     /// A volume is created.
     CreateVolume(CreateVolume),
+    /// A file system is created, with its system volumes.
+    CreateFileSystem(CreateFileSystem),
     /// A volume grows.
     GrowVolume(GrowVolume),
     /// A volume is gone for clients.
@@ -108,6 +110,7 @@ impl Change {
             Change::JoinNode(_)
             | Change::CreatePool(_)
             | Change::CreateVolume(_)
+            | Change::CreateFileSystem(_)
             | Change::GrowVolume(_)
             | Change::OpenSession(_)
             | Change::WantScrub(_)
@@ -189,6 +192,7 @@ pub fn apply(map: &FabricMap, change: &Change) -> Result<(FabricMap, Reason), Re
         Change::KeepMember(change) => relocate::keep(&mut next, change),
         Change::AcceptLoss(change) => loss::accept(&mut next, change),
         Change::CreateVolume(change) => volume::create(&mut next, change),
+        Change::CreateFileSystem(change) => file_system::create(&mut next, change),
         Change::GrowVolume(change) => resize::grow(&mut next, change),
         Change::BeginDelete(change) => delete::begin(&mut next, change),
         Change::FinishDelete(change) => delete::finish(&mut next, change),

@@ -12,11 +12,14 @@ use crate::{VOLUME_BLOCKS_MAX, validate_name};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use weft_layout::{objects_for, validate};
-use weft_types::limits::{COPIES_MAX, LANES_MAX, SPAN_GROUPS_MAX, TARGETS_PER_NODE_MAX};
+use weft_types::limits::{
+    COPIES_MAX, LANES_MAX, SETS_MAX, SHARDS_MAX, SPAN_GROUPS_MAX, SYSTEM_VOLUME_GROUPS_MAX,
+    TARGETS_PER_NODE_MAX,
+};
 use weft_types::{
-    AttachMode, Drive, DriveId, DriveState, FabricMap, Group, GroupId, GroupTable, GroupTableId, Key,
-    Relocation, Role, Session, SessionId, SessionSlot, SessionState, Slot, Table, TableChange, Target,
-    TargetId, Volume, VolumeId, VolumeState,
+    AttachMode, Drive, DriveId, DriveState, FabricMap, FileSystem, Group, GroupId, GroupTable, GroupTableId,
+    Key, ObjectId, Relocation, Role, Session, SessionId, SessionSlot, SessionState, Slot, Table, TableChange,
+    Target, TargetId, Volume, VolumeId, VolumeKind, VolumeState, system_volume_name,
 };
 
 /// Something in a map, or between two maps, that must not be.
@@ -127,7 +130,7 @@ pub fn check_changed(old: &FabricMap, new: &FabricMap) -> Vec<Violation> {
             check_relocation(new, id, relocation, &mut judge);
         }
     }
-    for volume in now(&old.volumes, &new.volumes) {
+    for volume in unsure_volumes(old, new) {
         check_volume(new, volume, &mut Judge { place: volume.id.to_string(), found: &mut found });
     }
     check_changed_tables(old, new, &mut found);
@@ -138,6 +141,16 @@ pub fn check_changed(old: &FabricMap, new: &FabricMap) -> Vec<Violation> {
     }
     judge.must(new.scrub.every_ms != Some(0), || "scheduled without a pause".into());
     found
+}
+
+/// Volumes that are new or different, and those that name one that is different or gone, or are named by it.
+fn unsure_volumes<'a>(old: &FabricMap, new: &'a FabricMap) -> impl Iterator<Item = &'a Volume> {
+    let mut unsure: BTreeSet<VolumeId> = now(&old.volumes, &new.volumes).map(|v| v.id).collect();
+    for volume in changed(&old.volumes, &new.volumes).chain(now(&old.volumes, &new.volumes)) {
+        unsure.extend(volume.system_of());
+        unsure.extend(volume.files().into_iter().flat_map(|files| &files.shards));
+    }
+    unsure.into_iter().filter_map(|id| new.volumes.get(&id))
 }
 
 /// Looks through the volumes where a table has come or gone, or a volume does not name one any more.
@@ -225,7 +238,8 @@ fn check_names(map: &FabricMap, found: &mut Vec<Violation>, since: Option<&Fabri
     let mut check = |kind: &str, names: &mut dyn Iterator<Item = &str>| {
         let mut seen = BTreeSet::new();
         for name in names {
-            judge.must(validate_name(name).is_ok(), || format!("{kind} name {name:?} breaks the rule"));
+            let of_users = name.split_once(':').filter(|_| kind == "volume").map_or(name, |(name, _)| name);
+            judge.must(validate_name(of_users).is_ok(), || format!("{kind} name {name:?} breaks the rule"));
             judge.must(seen.insert(name), || format!("two {kind}s are named '{name}'"));
         }
     };
@@ -333,13 +347,88 @@ fn check_named_tables(map: &FabricMap, volume: &Volume, judge: &mut Judge<'_>) {
 
 fn check_volume(map: &FabricMap, volume: &Volume, judge: &mut Judge<'_>) {
     judge.must(map.pools.contains_key(&volume.pool), || format!("no pool {}", volume.pool));
-    judge.must((1..=VOLUME_BLOCKS_MAX).contains(&volume.size.0), || format!("size of {}", volume.size));
     judge.must(volume.generation.0 > 0, || "generation 0".into());
     if let Err(error) = validate(&volume.striping) {
         judge.must(false, || error.to_string());
         return;
     }
+    // Users cannot give such a name.
+    let is_of_system = volume.system_of().is_some();
+    judge.must(is_of_system || !volume.name.contains(':'), || format!("the name '{}'", volume.name));
     check_named_tables(map, volume, judge);
+    check_groups(map, volume, judge);
+    match &volume.kind {
+        VolumeKind::Blocks => check_spans(volume, judge),
+        VolumeKind::System { file_system } => {
+            check_spans(volume, judge);
+            check_system_volume(map, volume, *file_system, judge);
+        }
+        VolumeKind::Files(files) => check_files(map, volume, files, judge),
+    }
+}
+
+/// Each list has some groups, all of them of the pool and with the copies of the volume.
+fn check_groups(map: &FabricMap, volume: &Volume, judge: &mut Judge<'_>) {
+    for groups in volume.lists() {
+        let listed = groups.len();
+        judge.must((1..=SPAN_GROUPS_MAX).contains(&listed), || {
+            format!("one of its lists lists {listed} groups")
+        });
+    }
+    for id in volume.groups() {
+        match map.groups.get(id) {
+            None => judge.must(false, || format!("no group {id}")),
+            Some(group) => judge.must(
+                map.copies_of(group) == volume.protection.members() && group.pool == volume.pool,
+                || format!("{id} has {} copies in pool {}", map.copies_of(group), group.pool),
+            ),
+        }
+    }
+}
+
+/// A file system has sets instead of a size, and lists its system volumes as these name it.
+fn check_files(map: &FabricMap, volume: &Volume, files: &FileSystem, judge: &mut Judge<'_>) {
+    let (sets, shards) = (files.sets.len(), files.shards.len());
+    judge.must(volume.id.0 <= ObjectId::FILE_SYSTEM_MAX, || "no object of a file can name it".into());
+    judge.must(volume.size.0 == 0 && volume.spans.is_empty(), || "a file system with blocks".into());
+    judge.must((1..=SETS_MAX).contains(&sets), || format!("{sets} sets"));
+    let unique: BTreeSet<_> = files.shards.iter().collect();
+    judge.must((1..=SHARDS_MAX).contains(&shards) && unique.len() == shards, || {
+        format!("{shards} shards, {} different system volumes", unique.len())
+    });
+    if volume.state == VolumeState::Deleting {
+        return;
+    }
+    for (shard, id) in files.shards.iter().enumerate() {
+        let listed = map.volumes.get(id);
+        let is_own = |v: &Volume| v.system_of() == Some(volume.id) && v.state == VolumeState::Ready;
+        judge.must(listed.is_some_and(is_own), || format!("{id} is not the system volume of shard {shard}"));
+    }
+}
+
+/// A system volume is listed by its file system under its shard, unless both are being deleted.
+fn check_system_volume(map: &FabricMap, volume: &Volume, file_system: VolumeId, judge: &mut Judge<'_>) {
+    let groups = volume.spans.first().map_or(0, |span| span.groups.len());
+    judge.must(volume.spans.len() == 1 && groups <= SYSTEM_VOLUME_GROUPS_MAX, || {
+        format!("a system volume with {} spans, the first of {groups} groups", volume.spans.len())
+    });
+    if volume.state == VolumeState::Deleting {
+        return;
+    }
+    let listed = map.volumes.get(&file_system);
+    let shard = listed.and_then(Volume::files).and_then(|f| f.shards.iter().position(|id| *id == volume.id));
+    let Some((shard, listed)) = shard.zip(listed) else {
+        judge.must(false, || format!("{file_system} does not list it among its shards"));
+        return;
+    };
+    let is_ready = listed.state == VolumeState::Ready;
+    judge.must(is_ready, || format!("{file_system} is being deleted, and it is not"));
+    let name = system_volume_name(&listed.name, shard);
+    judge.must(volume.name == name, || format!("it is named '{}', expected '{name}'", volume.name));
+}
+
+fn check_spans(volume: &Volume, judge: &mut Judge<'_>) {
+    judge.must((1..=VOLUME_BLOCKS_MAX).contains(&volume.size.0), || format!("size of {}", volume.size));
     let mut next = 0;
     for span in &volume.spans {
         judge.must(span.first == next, || format!("a span begins at object {}, expected {next}", span.first));
@@ -349,18 +438,9 @@ fn check_volume(map: &FabricMap, volume: &Volume, judge: &mut Judge<'_>) {
         next = span.first.saturating_add(span.count);
         let unique: BTreeSet<_> = span.groups.iter().collect();
         let listed = span.groups.len();
-        judge.must((1..=SPAN_GROUPS_MAX).contains(&listed) && unique.len() == listed, || {
+        judge.must(unique.len() == listed, || {
             format!("the span at object {} lists {listed} groups, {} different", span.first, unique.len())
         });
-        for id in &span.groups {
-            match map.groups.get(id) {
-                None => judge.must(false, || format!("no group {id}")),
-                Some(group) => judge.must(
-                    map.copies_of(group) == volume.protection.members() && group.pool == volume.pool,
-                    || format!("{id} has {} copies in pool {}", map.copies_of(group), group.pool),
-                ),
-            }
-        }
     }
     let objects = objects_for(&volume.striping, volume.size);
     judge.must(next == objects, || format!("the spans cover {next} objects, the size needs {objects}"));
@@ -551,6 +631,13 @@ fn check_volume_step(old: &Volume, new: &Volume, judge: &mut Judge<'_>) {
     judge.must(new.striping == old.striping && new.protection == old.protection, || {
         "the layout changed".into()
     });
+    let is_kept = match (&old.kind, &new.kind) {
+        (VolumeKind::Files(old), VolumeKind::Files(new)) => {
+            new.sets.starts_with(&old.sets) && new.shards == old.shards
+        }
+        (old, new) => old == new,
+    };
+    judge.must(is_kept, || "a set of a file system changed, its shards, or what the volume is".into());
     judge.must(!(old.state == VolumeState::Deleting && new.state == VolumeState::Ready), || {
         "a deleted volume came back".into()
     });

@@ -16,6 +16,7 @@ mod demote;
 mod diff;
 mod drive;
 mod evict;
+mod file_system;
 mod floor;
 mod group;
 mod group_index;
@@ -51,6 +52,9 @@ pub use demote::{Demote, Depart};
 pub use diff::diff;
 pub use drive::{AddDrive, DrainDrive, FailDrive, RemoveDrive, RestoreDrive, SetDevice};
 pub use evict::{Acknowledged, Evict};
+pub use file_system::{
+    CreateFileSystem, FileSystemRequest, SHARDS_DEFAULT, SYSTEM_VOLUME_BLOCKS, plan_file_system,
+};
 pub use floor::{GroupFloor, RaiseFloors};
 pub use group_index::GroupIndex;
 pub use loss::{AcceptLoss, HeldCopy, Survivor, best_copy, lost_groups};

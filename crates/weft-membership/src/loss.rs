@@ -188,8 +188,7 @@ fn demote(map: &mut FabricMap, id: GroupId) {
 /// Ends every session of the volumes in these groups, and raises their generations: no client that has seen what is
 /// lost may go on as if nothing had happened.
 fn fence(map: &mut FabricMap, survivors: &BTreeMap<GroupId, Survivor>) -> Vec<weft_types::SessionId> {
-    let touched =
-        |v: &weft_types::Volume| v.spans.iter().any(|s| s.groups.iter().any(|g| survivors.contains_key(g)));
+    let touched = |v: &weft_types::Volume| v.groups().any(|g| survivors.contains_key(g));
     let volumes: Vec<VolumeId> = map.volumes.values().filter(|v| touched(v)).map(|v| v.id).collect();
     let mut ended = Vec::new();
     for id in volumes {
@@ -232,7 +231,7 @@ pub(crate) fn step_faults(old_map: &FabricMap, new_map: &FabricMap, old: &Group,
     must({ taking_part }.all(|s| s.since == new.epoch), "a stint goes on");
     let known = new.slots.iter().filter(|s| old.slot_of(s.drive).is_none());
     must({ known }.all(|s| s.role == Role::InSync), "a drive has joined that is not the survivor");
-    let of_group = new_map.volumes.values().filter(|v| v.spans.iter().any(|s| s.groups.contains(&new.id)));
+    let of_group = new_map.volumes.values().filter(|v| v.has_group(new.id));
     let raised = |v: &weft_types::Volume| {
         old_map.volumes.get(&v.id).is_some_and(|before| v.generation > before.generation)
     };

@@ -336,8 +336,7 @@ impl<'a> Look<'a> {
         let mut users: BTreeMap<GroupId, Vec<&'v Voice<'a>>> = BTreeMap::new();
         for voice in voices {
             let volume = self.map.volumes.get(&voice.session.volume);
-            let groups: BTreeSet<GroupId> =
-                volume.into_iter().flat_map(|v| &v.spans).flat_map(|s| &s.groups).copied().collect();
+            let groups: BTreeSet<GroupId> = volume.into_iter().flat_map(|v| v.groups()).copied().collect();
             groups.into_iter().for_each(|group| users.entry(group).or_default().push(voice));
         }
         users.into_iter().filter_map(|(id, users)| Some((self.map.groups.get(&id)?, users))).collect()

@@ -71,6 +71,8 @@ pub enum Reason {
     },
     /// A volume was created, with so many new groups.
     VolumeCreated { volume: VolumeId, name: String, new_groups: usize },
+    /// A file system was created, with so many shards and new groups.
+    FileSystemCreated { file_system: VolumeId, name: String, shards: usize, new_groups: usize },
     /// A volume grew.
     VolumeGrown { volume: VolumeId, from_blocks: u64, to_blocks: u64 },
     /// A volume is gone for clients; these sessions were ended.
@@ -200,6 +202,10 @@ impl fmt::Display for Reason {
             Reason::VolumeCreated { volume, name, new_groups } => {
                 write!(f, "volume '{name}' created as {volume}, with {new_groups} new groups")
             }
+            Reason::FileSystemCreated { file_system, name, shards, new_groups } => write!(
+                f,
+                "file system '{name}' created as {file_system}, with {shards} shards and {new_groups} new groups"
+            ),
             Reason::VolumeGrown { volume, from_blocks, to_blocks } => {
                 write!(f, "volume {volume} grew from {from_blocks} to {to_blocks} blocks")
             }

@@ -6,10 +6,10 @@ use crate::size::Size;
 use crate::{NameFault, REBUILD_AFTER_MS, Skipped};
 use std::fmt;
 use weft_layout::LayoutError;
-use weft_types::limits::{COPIES_MAX, SESSIONS_MAX, TARGETS_PER_NODE_MAX};
+use weft_types::limits::{COPIES_MAX, SESSIONS_MAX, SHARDS_MAX, TARGETS_PER_NODE_MAX};
 use weft_types::{
     AttachMode, BlockCount, DeviceId, DriveId, Epoch, GroupId, NodeId, PoolId, Protection, Role, SessionId,
-    TargetId, VolumeId,
+    TargetId, Volume, VolumeId,
 };
 
 /// The kinds of things in a map, for texts.
@@ -27,8 +27,17 @@ pub enum Kind {
     Group,
     /// A volume.
     Volume,
+    /// A file system.
+    FileSystem,
     /// A client's attach.
     Session,
+}
+
+impl Kind {
+    /// What an entry of the table of volumes is.
+    pub fn of(volume: &Volume) -> Kind {
+        if volume.is_file_system() { Kind::FileSystem } else { Kind::Volume }
+    }
 }
 
 impl fmt::Display for Kind {
@@ -40,6 +49,7 @@ impl fmt::Display for Kind {
             Kind::Pool => "pool",
             Kind::Group => "group",
             Kind::Volume => "volume",
+            Kind::FileSystem => "file system",
             Kind::Session => "session",
         })
     }
@@ -234,18 +244,37 @@ pub enum Refusal {
     /// Nothing would change.
     #[error("the settings are so already")]
     SameSettings,
+    /// The number of shards is out of range.
+    #[error("{shards} shards: a file system has 1 to {SHARDS_MAX}")]
+    Shards { shards: usize },
+    /// The volume holds metadata of a file system, and is changed together with it only.
+    #[error("volume '{volume}' is a system volume of file system '{file_system}'")]
+    SystemVolume { volume: String, file_system: String },
+    /// The entry is a file system, which has no size.
+    #[error("'{name}' is a file system: it has no size, and takes what is free in its pool")]
+    HasNoSize { name: String },
+    /// A file system is mounted beside others.
+    #[error("file system '{name}' cannot be attached exclusively")]
+    NotExclusive { name: String },
     /// The volume is being deleted.
-    #[error("volume '{volume}' is being deleted")]
-    Deleting { volume: String },
+    #[error("{kind} '{volume}' is being deleted")]
+    Deleting { kind: Kind, volume: String },
     /// The volume is not being deleted.
-    #[error("volume '{volume}' is not being deleted")]
-    NotDeleting { volume: String },
+    #[error("{kind} '{volume}' is not being deleted")]
+    NotDeleting { kind: Kind, volume: String },
     /// Sessions stand in the way.
     #[error(
-        "volume '{volume}' is in use by {}, the first is session {first} of client '{client}' ({mode})",
+        "{kind} '{volume}' is in use by {}, the first is session {first} of client '{client}' ({mode})",
         clients(*sessions)
     )]
-    Attached { volume: String, sessions: usize, first: SessionId, client: String, mode: AttachMode },
+    Attached {
+        kind: Kind,
+        volume: String,
+        sessions: usize,
+        first: SessionId,
+        client: String,
+        mode: AttachMode,
+    },
     /// Sessions have not been swept.
     #[error(
         "volume {volume} has {sessions} sessions that are not yet swept everywhere, the first is {first}"
@@ -335,6 +364,14 @@ impl Refusal {
                 "ask for less, add drives, or pass --thin to promise more than there is".into()
             }
             Refusal::PlannedElsewhere { .. } => "plan it again for the newest map".into(),
+            Refusal::Shards { .. } => {
+                "each shard can be served by another node: 16 are enough for most".into()
+            }
+            Refusal::SystemVolume { file_system, .. } => {
+                format!("it goes with its file system: `weft fs show {file_system}`")
+            }
+            Refusal::HasNoSize { .. } => "add drives to the pool to make room".into(),
+            Refusal::NotExclusive { .. } => "attach it shared, or read-only".into(),
             Refusal::Shrink { .. } => "create a smaller volume and copy the data".into(),
             Refusal::Attached { .. } => HINT_ATTACHED.into(),
             Refusal::TooManySessions => "detach clients that are not needed".into(),

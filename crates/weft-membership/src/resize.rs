@@ -1,5 +1,6 @@
 //! Growing a volume. It never shrinks one, and never moves an object: what is there stays where it is.
 
+use crate::delete::check_is_of_users;
 use crate::refusal::Kind;
 use crate::volume::{Stock, add_groups, check_size, check_space, size_in_blocks};
 use crate::{Change, GroupIndex, NewGroup, Reason, Refusal, SpanPlan};
@@ -106,8 +107,12 @@ fn growing(map: &FabricMap, id: VolumeId, size: BlockCount) -> Result<&Volume, R
     let unknown = || Refusal::Unknown { kind: Kind::Volume, id: id.to_string() };
     let volume = map.volumes.get(&id).ok_or_else(unknown)?;
     let name = || volume.name.clone();
+    check_is_of_users(map, volume)?;
+    if volume.is_file_system() {
+        return Err(Refusal::HasNoSize { name: name() });
+    }
     if volume.state == VolumeState::Deleting {
-        return Err(Refusal::Deleting { volume: name() });
+        return Err(Refusal::Deleting { kind: Kind::Volume, volume: name() });
     }
     if size < volume.size {
         return Err(Refusal::Shrink { volume: name(), from: volume.size, to: size });

@@ -66,7 +66,10 @@ pub(crate) fn open(map: &mut FabricMap, change: &OpenSession) -> Result<Reason, 
     let unknown = || Refusal::Unknown { kind: Kind::Volume, id: id.to_string() };
     let volume = map.volumes.get(id).ok_or_else(unknown)?;
     if volume.state == VolumeState::Deleting {
-        return Err(Refusal::Deleting { volume: volume.name.clone() });
+        return Err(Refusal::Deleting { kind: Kind::of(volume), volume: volume.name.clone() });
+    }
+    if *mode == AttachMode::Exclusive && volume.is_file_system() {
+        return Err(Refusal::NotExclusive { name: volume.name.clone() });
     }
     if client.len() > CLIENT_NAME_BYTES_MAX {
         return Err(Refusal::ClientName { bytes: client.len(), limit: CLIENT_NAME_BYTES_MAX });
@@ -144,6 +147,7 @@ pub(crate) fn attached(
     let mut sessions = map.sessions.values().filter(open).filter(|s| counts(s.mode));
     let Some(first) = sessions.next() else { return Ok(()) };
     Err(Refusal::Attached {
+        kind: Kind::of(volume),
         volume: volume.name.clone(),
         first: first.id,
         client: first.client.clone(),

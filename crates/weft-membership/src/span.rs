@@ -11,7 +11,9 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use weft_layout::{GroupLoad, span_groups};
 use weft_types::limits::SPAN_GROUPS_MAX;
-use weft_types::{FabricMap, GroupId, GroupTable, GroupTableId, PoolId, Protection, SpanGroups, TableWindow};
+use weft_types::{
+    FabricMap, GroupId, GroupTable, GroupTableId, PoolId, Protection, SpanGroups, TableWindow, Volume,
+};
 
 /// The groups of a new span.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -150,7 +152,7 @@ impl Board<'_> {
         let mut board = Board { ids: offered, places: vec![Place::default(); offered.len()] };
         let mut tables: HashMap<GroupTableId, TableLoad> = HashMap::new();
         for volume in map.volumes.values() {
-            let object_blocks = u64::from(volume.striping.object_blocks);
+            let object_blocks = promised_of_object(volume);
             for span in &volume.spans {
                 let groups = (span.groups.len() as u64).max(1);
                 // Each has as many objects, and the first of them one more.
@@ -228,6 +230,14 @@ impl Board<'_> {
         }
         best
     }
+}
+
+/// The blocks that each object of a volume counts with. System volumes take little of their size, so of a
+/// terabyte a gigabyte counts: enough for shards to go to different groups.
+fn promised_of_object(volume: &Volume) -> u64 {
+    const SYSTEM_SHARE: u64 = 1024;
+    let blocks = u64::from(volume.striping.object_blocks);
+    if volume.system_of().is_some() { blocks / SYSTEM_SHARE } else { blocks }
 }
 
 impl Place {

@@ -13,7 +13,8 @@ use weft_layout::{Candidate, FailureDomain, LayoutError};
 use weft_layout::{default_striping, groups_wanted, objects_for, place, validate};
 use weft_types::{
     BLOCK_SIZE, BlockCount, DeviceId, Drive, DriveId, DriveState, Epoch, FabricMap, Generation, Group,
-    GroupId, NodeId, ObjectSpan, PoolId, Protection, Role, Slot, Striping, Volume, VolumeId, VolumeState,
+    GroupId, NodeId, ObjectSpan, PoolId, Protection, Role, Slot, Striping, Volume, VolumeId, VolumeKind,
+    VolumeState,
 };
 
 /// Blocks of the largest volume: its size in bytes is a signed 64-bit number everywhere in Linux (`loff_t`).
@@ -93,7 +94,7 @@ pub fn plan_volume(
     absent: &BTreeSet<DriveId>,
 ) -> Result<Change, Refusal> {
     let size = size_in_blocks(request.size_bytes)?;
-    check_request(map, &request.name, request.pool, request.protection)?;
+    check_request(map, Kind::Volume, &request.name, request.pool, request.protection)?;
     let stock = Stock::plan(map, groups, request.pool, request.protection, request.domain, absent)?;
     let striping = request.striping.unwrap_or_else(|| default_striping(stock.groups.len()));
     check_striping(&striping, request.pool, request.protection, stock.groups.len())?;
@@ -116,7 +117,7 @@ pub fn plan_volume(
 }
 
 pub(crate) fn create(map: &mut FabricMap, change: &CreateVolume) -> Result<Reason, Refusal> {
-    check_request(map, &change.name, change.pool, change.protection)?;
+    check_request(map, Kind::Volume, &change.name, change.pool, change.protection)?;
     check_size(change.size)?;
     if !change.thin {
         check_space(map, change.pool, change.protection, change.domain, change.size)?;
@@ -138,6 +139,7 @@ pub(crate) fn create(map: &mut FabricMap, change: &CreateVolume) -> Result<Reaso
         state: VolumeState::Ready,
         thin: change.thin,
         created_ms: change.created_ms,
+        kind: VolumeKind::Blocks,
     };
     map.volumes.insert(id, volume);
     Ok(Reason::VolumeCreated { volume: id, name: change.name.clone(), new_groups: change.new_groups.len() })
@@ -259,14 +261,17 @@ pub(crate) fn check_size(size: BlockCount) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn check_request(map: &FabricMap, name: &str, pool: PoolId, protection: Protection) -> Result<(), Refusal> {
-    validate_name(name).map_err(|fault| Refusal::Name {
-        kind: Kind::Volume,
-        name: name.to_owned(),
-        fault,
-    })?;
-    if map.volume_named(name).is_some() {
-        return Err(Refusal::NameTaken { kind: Kind::Volume, name: name.to_owned() });
+/// Checks what a new volume and a new file system have in common.
+pub(crate) fn check_request(
+    map: &FabricMap,
+    kind: Kind,
+    name: &str,
+    pool: PoolId,
+    protection: Protection,
+) -> Result<(), Refusal> {
+    validate_name(name).map_err(|fault| Refusal::Name { kind, name: name.to_owned(), fault })?;
+    if let Some(taken) = map.volume_named(name) {
+        return Err(Refusal::NameTaken { kind: Kind::of(taken), name: name.to_owned() });
     }
     if !map.pools.contains_key(&pool) {
         return Err(Refusal::Unknown { kind: Kind::Pool, id: pool.to_string() });
@@ -277,7 +282,7 @@ fn check_request(map: &FabricMap, name: &str, pool: PoolId, protection: Protecti
     Ok(())
 }
 
-fn check_striping(
+pub(crate) fn check_striping(
     striping: &Striping,
     pool: PoolId,
     protection: Protection,

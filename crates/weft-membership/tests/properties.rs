@@ -7,16 +7,16 @@ use weft_layout::FailureDomain;
 use weft_membership::{
     AcceptLoss, Acknowledged, AddDrive, AddTarget, AssignDrive, BeginDelete, BeginRelocation,
     CancelRelocation, Change, CloseSession, CreatePool, Demote, Depart, DrainDrive, DriveFault,
-    DriveObservation, Evict, FailDrive, FinishDelete, FinishRelocation, GroupIndex, HandOver, JoinNode,
-    KeepMember, MoveTarget, Observations, OpenSession, Promote, Rebuild, Rejoin, RemoveDrive, RemoveNode,
-    RemoveTarget, Replace, ResizeRequest, RestoreDrive, Survivor, SweepSession, TargetObservation,
-    VolumeRequest, apply, check, check_changed, check_step, intents, lost_groups, next_change, plan_resize,
-    plan_volume,
+    DriveObservation, Evict, FailDrive, FileSystemRequest, FinishDelete, FinishRelocation, GroupIndex,
+    HandOver, JoinNode, KeepMember, MoveTarget, Observations, OpenSession, Promote, Rebuild, Rejoin,
+    RemoveDrive, RemoveNode, RemoveTarget, Replace, ResizeRequest, RestoreDrive, Survivor, SweepSession,
+    TargetObservation, VolumeRequest, apply, check, check_changed, check_step, intents, lost_groups,
+    next_change, plan_file_system, plan_resize, plan_volume,
 };
 use weft_types::TargetId;
 use weft_types::{
     AttachMode, BlockCount, DriveId, DriveState, Epoch, FabricId, FabricMap, Group, GroupId, NodeId, PoolId,
-    Role, SessionId, VolumeId,
+    Protection, Role, SessionId, VolumeId,
 };
 
 const POOL: PoolId = PoolId(1);
@@ -50,6 +50,7 @@ enum Attempt {
     Restore(Pick),
     AcceptLoss(Vec<Pick>, Pick),
     CreateVolume(u64, u8, bool, bool),
+    CreateFileSystem(u8, usize, bool),
     Resize(Pick, u64),
     Delete(Pick, bool),
     FinishDelete(Pick),
@@ -85,6 +86,7 @@ fn attempt() -> impl Strategy<Value = Attempt> {
         2 => (proptest::collection::vec(pick(), 0..4), pick()).prop_map(|(d, s)| Attempt::AcceptLoss(d, s)),
         2 => (1u64..300, 0u8..5, any::<bool>(), any::<bool>())
             .prop_map(|(s, c, t, n)| Attempt::CreateVolume(s << 20, c, t, n)),
+        1 => (0u8..4, 0usize..4, any::<bool>()).prop_map(|(c, s, n)| Attempt::CreateFileSystem(c, s, n)),
         2 => (pick(), 1u64..600).prop_map(|(v, s)| Attempt::Resize(v, s << 20)),
         1 => (pick(), any::<bool>()).prop_map(|(v, f)| Attempt::Delete(v, f)),
         1 => pick().prop_map(Attempt::FinishDelete),
@@ -219,6 +221,18 @@ fn change(map: &FabricMap, attempt: &Attempt, serial: u32) -> Option<Change> {
                 ..request(&format!("v{serial}"), *bytes, *copies)
             };
             plan_volume(map, &GroupIndex::of(map), &request, &BTreeSet::new()).ok()?
+        }
+        Attempt::CreateFileSystem(copies, shards, node) => {
+            let request = FileSystemRequest {
+                name: format!("f{serial}"),
+                pool: POOL,
+                protection: Protection::mirror(*copies),
+                striping: None,
+                domain: domain(*node),
+                shards: *shards,
+                created_ms: 0,
+            };
+            plan_file_system(map, &GroupIndex::of(map), &request, &BTreeSet::new()).ok()?
         }
         Attempt::Resize(v, bytes) => {
             let request =

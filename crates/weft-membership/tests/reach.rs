@@ -94,6 +94,7 @@ impl Scene {
                 state: VolumeState::Ready,
                 thin: false,
                 created_ms: 0,
+                kind: weft_types::VolumeKind::Blocks,
             },
         );
     }

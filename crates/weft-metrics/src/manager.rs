@@ -128,7 +128,8 @@ fn capacity(page: &mut Page, view: &ManagerView<'_>) {
     }
     // One that is being deleted may have the name of its successor.
     let mut sizes: BTreeMap<&str, u64> = BTreeMap::new();
-    for volume in view.map.volumes.values() {
+    let of_users = |volume: &&weft_types::Volume| volume.kind == weft_types::VolumeKind::Blocks;
+    for volume in view.map.volumes.values().filter(of_users) {
         let size = sizes.entry(&volume.name).or_default();
         *size = volume.size.0.saturating_mul(BLOCK_SIZE as u64).max(*size);
     }

@@ -129,6 +129,7 @@ fn manager() -> String {
         emptying: vec![],
         groups: 9,
         volumes: 1,
+        file_systems: 0,
         sessions: 0,
         resync_eta_ms: Some(2_500),
         resyncs: vec![],

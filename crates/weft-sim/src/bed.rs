@@ -855,6 +855,31 @@ impl Bed {
         }
     }
 
+    /// Creates a file system of one shard, once all drives have joined and all nodes have said that they know of
+    /// such. Stripe units are as small as those of volumes.
+    ///
+    /// # Panics
+    /// If the manager refuses it.
+    pub async fn create_file_system(&self, name: &str, copies: u8, width: u32) {
+        while self.map().await.drives.len() < self.shape.nodes * self.shape.drives {
+            sleep(Duration::from_millis(50)).await;
+        }
+        let request = ApiRequest::FsCreate {
+            name: name.into(),
+            protection: weft_types::Protection::mirror(copies),
+            pool: None,
+            shards: Some(1),
+            stripe_unit_bytes: Some(16 << 10),
+            width: Some(width),
+            failure_domain: FailureDomain::Node,
+            dry_run: false,
+        };
+        match self.api(request).await {
+            ApiAnswer::FileSystem { .. } => {}
+            other => panic!("the answer to fs-create is {other:?}"),
+        }
+    }
+
     /// Asks once for a drive to be emptied, or to take part again. The manager may refuse, or not be there.
     pub async fn evacuate(&self, node: usize, drive: usize, cancel: bool) {
         let id = self.nodes[node].drives[drive].to_string();

@@ -15,6 +15,9 @@ const FAULTS: (u64, u64) = (10, 16);
 /// some faults.
 const CALM_CUT_ONCE_IN: u64 = 3;
 
+/// In how many runs there is a file system beside the volumes.
+const FILES_ONCE_IN: u64 = 3;
+
 /// How much faster or slower the monotonic clock of a host runs, at most, in millionths: two such clocks
 /// differ by less than the bound on drift that leases are granted with.
 const DRIFT_PPM_MAX: i64 = 4_500;
@@ -43,6 +46,8 @@ pub struct Plan {
     pub sharers: usize,
     /// Clients that take another volume from each other.
     pub loners: usize,
+    /// Clients of a file system; none: there is no file system.
+    pub filers: usize,
     /// How many lanes each of these clients has.
     pub lanes: Vec<usize>,
     /// How clients behave.
@@ -103,8 +108,14 @@ impl Plan {
         // Drawn last: a plan of before is the same in all else.
         shape.targets = 1 + dice.index(TARGETS_MAX);
         (shape.drives, shape.parts) = dice.one_of(&[(shape.drives, 1), (2, 2), (4, 2), (4, 4)]);
-        let lanes = (0..sharers + loners).map(|_| 1 + dice.index(LANES_OF_A_CLIENT)).collect();
-        Plan { seed, shape, rates, sharers, loners, lanes, habits, faults, calm_cut }
+        let lanes = |dice: &mut Dice, clients: usize| -> Vec<usize> {
+            (0..clients).map(|_| 1 + dice.index(LANES_OF_A_CLIENT)).collect()
+        };
+        let mut lanes_of = lanes(&mut dice, sharers + loners);
+        // One that would have shared the volume, and another one: faults strike one of them at least.
+        let (sharers, filers) = if dice.once_in(FILES_ONCE_IN) { (sharers - 1, 2) } else { (sharers, 0) };
+        lanes_of.extend(lanes(&mut dice, filers / 2));
+        Plan { seed, shape, rates, sharers, loners, filers, lanes: lanes_of, habits, faults, calm_cut }
     }
 
     /// The same run with only these of its faults, each over so many times sooner: as in `3,7/4,9`.

@@ -10,6 +10,7 @@ use crate::coverage::Coverage;
 use crate::faults::{self, Fault, Guard};
 use crate::filler::{FILLER, FILLER_BYTES};
 use crate::plan::Plan;
+use crate::workload::INODE_BLOCKS;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -29,6 +30,10 @@ const ENDED_AFTER: Duration = Duration::from_millis(500);
 
 /// Polls of tasks in a run: many times what the longest needs.
 const POLLS_MAX: u64 = 60_000_000;
+
+/// The name of the file system, where there is one, and how many of its inodes are used.
+const FILES: &str = "files";
+const INODES: u64 = 3;
 
 /// What a run that went well did.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -171,7 +176,7 @@ async fn scenario(plan: Plan, covered: Rc<RefCell<Option<Coverage>>>) -> Result<
     let converged_after = progress::converge(&bed, &guard, healed).await?;
     let done: u64 = parties.iter().map(|(p, _)| p.history.completed()).sum();
     for (party, _) in &parties {
-        durable::check(&party.managers, &party.volume, &party.history).await?;
+        durable::check(party).await?;
     }
     progress::converge(&bed, &guard, now()).await?;
     let chunks = compare(&bed, &guard).await?;
@@ -238,6 +243,9 @@ async fn start(plan: &Plan) -> Rc<Bed> {
     if plan.loners > 0 {
         bed.create_volume("alone", bed.shape.copies, 2).await;
     }
+    if plan.filers > 0 {
+        bed.create_file_system(FILES, bed.shape.copies, 2).await;
+    }
     if plan.faults.iter().any(|p| matches!(p.fault, Fault::Full { .. })) {
         bed.create_volume_of(FILLER, FILLER_BYTES, bed.shape.copies, 1, true).await;
     }
@@ -250,12 +258,19 @@ fn parties(plan: &Plan, bed: &Bed, sessions: &Rc<SessionsCheck>) -> Vec<(Party, 
         managers: bed.managers(),
         volume: volume.into(),
         mode,
+        of_files: false,
         habits: plan.habits.clone(),
         history: History::default(),
         sessions: sessions.clone(),
         is_over: Rc::default(),
     };
     let mut parties = vec![(party("shared", AttachMode::Shared), plan.sharers)];
+    if plan.filers > 0 {
+        let mut party = Party { of_files: true, ..party(FILES, AttachMode::Shared) };
+        let of_inode = |inode: u64| plan.habits.hot_blocks.iter().map(move |b| inode * INODE_BLOCKS + b);
+        party.habits.hot_blocks = (0..INODES).flat_map(of_inode).collect();
+        parties.push((party, plan.filers));
+    }
     if plan.loners > 0 {
         parties.push((party("alone", AttachMode::Exclusive), plan.loners));
     }

@@ -1,8 +1,9 @@
-//! A client that reads, writes and zeroes a few blocks of a shared volume, and records what it saw.
+//! A client that reads, writes and zeroes a few blocks of a shared volume, or of a few inodes of a file system,
+//! and records what it saw.
 
 use std::time::Duration;
 use weft_checker::{Call, History, fill_block, read_value};
-use weft_client::{AttachMode, AttachOptions, ClientError, Fabric, Volume};
+use weft_client::{AttachMode, AttachOptions, ClientError, Fabric, File, FileSystem, Volume};
 use weft_rt::sync::join_all;
 use weft_rt::{Addr, Buf, BufMut, random_below, sim, sleep};
 use weft_types::BLOCK_SIZE;
@@ -24,21 +25,87 @@ pub struct Workload {
     pub depth: u64,
 }
 
+/// Blocks by number, which a history knows by these numbers.
+pub trait Blocks {
+    /// Reads blocks.
+    fn read(&self, first: u64, count: u64) -> impl Future<Output = Result<Vec<Buf>, ClientError>>;
+    /// Writes whole blocks.
+    fn write(&self, first: u64, data: Vec<u8>) -> impl Future<Output = Result<(), ClientError>>;
+    /// Makes blocks read as zeroes, as a discard or not.
+    fn zero(&self, first: u64, count: u64, is_discard: bool)
+    -> impl Future<Output = Result<(), ClientError>>;
+}
+
+impl Blocks for Volume {
+    async fn read(&self, first: u64, count: u64) -> Result<Vec<Buf>, ClientError> {
+        Volume::read(self, bytes(first), bytes(count)).await
+    }
+
+    async fn write(&self, first: u64, data: Vec<u8>) -> Result<(), ClientError> {
+        Volume::write(self, bytes(first), vec![Buf::from(data)]).await
+    }
+
+    async fn zero(&self, first: u64, count: u64, is_discard: bool) -> Result<(), ClientError> {
+        match is_discard {
+            true => self.discard(bytes(first), bytes(count)).await,
+            false => self.write_zeroes(bytes(first), bytes(count)).await,
+        }
+    }
+}
+
+/// As many blocks of a history belong to one inode, whose number is 1 for the first of them. No request begins so
+/// near the end of an inode's that it would reach into the next.
+pub const INODE_BLOCKS: u64 = 1024;
+
+impl Blocks for FileSystem {
+    async fn read(&self, first: u64, count: u64) -> Result<Vec<Buf>, ClientError> {
+        let (file, at) = file_at(self, first)?;
+        file.read(bytes(at), bytes(count)).await
+    }
+
+    async fn write(&self, first: u64, data: Vec<u8>) -> Result<(), ClientError> {
+        let (file, at) = file_at(self, first)?;
+        file.write(bytes(at), vec![Buf::from(data)]).await
+    }
+
+    async fn zero(&self, first: u64, count: u64, is_discard: bool) -> Result<(), ClientError> {
+        let (file, at) = file_at(self, first)?;
+        match is_discard {
+            true => file.discard(bytes(at), bytes(count)).await,
+            false => file.write_zeroes(bytes(at), bytes(count)).await,
+        }
+    }
+}
+
+/// The inode that a block of a history belongs to, and the block in it.
+fn file_at(file_system: &FileSystem, block: u64) -> Result<(File, u64), ClientError> {
+    let file = file_system.file(1 + block / INODE_BLOCKS, file_system.default_layout()?)?;
+    Ok((file, block % INODE_BLOCKS))
+}
+
 /// Attaches the volume, trying until it works.
 pub async fn attach(managers: &[Addr], volume: &str, name: &str, mode: AttachMode) -> Volume {
+    until_attached(async || Fabric::connect(managers, name).await?.attach(volume, options_of(mode)).await)
+        .await
+}
+
+/// Attaches the file system, trying until it works.
+pub async fn attach_file_system(managers: &[Addr], name: &str, client: &str) -> FileSystem {
+    until_attached(async || {
+        let fabric = Fabric::connect(managers, client).await?;
+        fabric.attach_file_system(name, options_of(AttachMode::Shared)).await
+    })
+    .await
+}
+
+fn options_of(mode: AttachMode) -> AttachOptions {
+    AttachOptions { mode, io_timeout: Duration::from_secs(3600), ..Default::default() }
+}
+
+async fn until_attached<T>(attempt: impl AsyncFn() -> Result<T, ClientError>) -> T {
     loop {
-        let attempt = async {
-            let fabric = Fabric::connect(managers, name).await?;
-            let options = AttachOptions {
-                mode,
-                preempt: false,
-                io_timeout: Duration::from_secs(3600),
-                ..Default::default()
-            };
-            fabric.attach(volume, options).await
-        };
-        match weft_rt::timeout(Duration::from_secs(20), attempt).await {
-            Ok(Ok(volume)) => return volume,
+        match weft_rt::timeout(Duration::from_secs(20), attempt()).await {
+            Ok(Ok(attached)) => return attached,
             Ok(Err(error)) => sim::tell(|| format!("attach fails: {error}")),
             Err(_) => sim::tell(|| "attach takes too long".to_owned()),
         }
@@ -100,7 +167,7 @@ fn bytes(block: u64) -> u64 {
 
 pub(crate) async fn write(
     name: &str,
-    volume: &Volume,
+    volume: &impl Blocks,
     history: &History,
     first: u64,
     count: u64,
@@ -112,7 +179,7 @@ pub(crate) async fn write(
         data.extend_from_slice(&fill_block(block, value));
         calls.push(history.begin_write(name, block, value));
     }
-    let written = volume.write(bytes(first), vec![Buf::from(data)]).await;
+    let written = volume.write(first, data).await;
     end(history, calls, written)
 }
 
@@ -129,29 +196,26 @@ fn end(history: &History, calls: Vec<Call>, ended: Result<(), ClientError>) -> R
 
 pub(crate) async fn zero(
     name: &str,
-    volume: &Volume,
+    volume: &impl Blocks,
     history: &History,
     first: u64,
     count: u64,
 ) -> Result<(), ClientError> {
     let calls: Vec<Call> = (first..first + count).map(|block| history.begin_write(name, block, 0)).collect();
-    let zeroed = match random_below(2) {
-        0 => volume.discard(bytes(first), bytes(count)).await,
-        _ => volume.write_zeroes(bytes(first), bytes(count)).await,
-    };
+    let zeroed = volume.zero(first, count, random_below(2) == 0).await;
     end(history, calls, zeroed)
 }
 
 /// Reads blocks and records what they hold.
 pub async fn read(
     name: &str,
-    volume: &Volume,
+    volume: &impl Blocks,
     history: &History,
     first: u64,
     count: u64,
 ) -> Result<(), ClientError> {
     let calls: Vec<Call> = (first..first + count).map(|block| history.begin_read(name, block)).collect();
-    let parts = volume.read(bytes(first), bytes(count)).await?;
+    let parts = volume.read(first, count).await?;
     let mut whole = BufMut::aligned(bytes(count) as usize);
     let mut at = 0;
     for part in parts {

@@ -12,8 +12,8 @@ use weft_rpc::{Answer, Body, Peer};
 use weft_rt::wall_clock_us;
 use weft_rules::{Mutation, Path, mark, mutated};
 use weft_types::{
-    DriveId, Epoch, Generation, GroupId, Role, Session, SessionId, SessionSlot, SessionState, Version,
-    VolumeId,
+    DriveId, Epoch, Generation, GroupId, Owner, Role, Session, SessionId, SessionSlot, SessionState, Version,
+    Volume, VolumeId,
 };
 use weft_wire::data::{DataRequest, Purpose, WatermarkNote, WriteAnswer, clock_counter};
 use weft_wire::handshake::PeerRole;
@@ -49,6 +49,8 @@ pub(crate) struct Pass {
     maps: u64,
     /// [`weft_store::Store::fences`] of the drive.
     fences: u64,
+    /// Whether the map lists the volume as a file system.
+    is_file_system: bool,
 }
 
 /// What a request says of itself for admission.
@@ -60,6 +62,8 @@ pub(crate) struct Claim {
     pub(crate) need: Need,
     /// None for requests of peers, which no attach fences.
     pub(crate) attached: Option<Attached>,
+    /// Whether the object is one of an inode; nothing if the request is about no object.
+    pub(crate) of_inode: Option<bool>,
     /// The version that it would write; zero for none.
     pub(crate) version: Version,
     /// Whether another member has taken that version already: a reader's or a sweep's put.
@@ -89,6 +93,7 @@ impl Claim {
             epoch: request.epoch,
             need,
             attached: (!is_system).then_some(attached),
+            of_inode: Some(matches!(request.object.owner(), Owner::Inode { .. })),
             version: Version::ZERO,
             is_repair: request.purpose == Purpose::Repair,
         })
@@ -108,6 +113,7 @@ impl Claim {
             epoch: note.epoch,
             need: Need::WriteSet,
             attached: Some(attached),
+            of_inode: None,
             version: Version::ZERO,
             is_repair: false,
         }
@@ -192,7 +198,8 @@ impl Target {
     pub(crate) fn check(&self, claim: &Claim) -> Result<Admitted, Refusal> {
         let member = self.check_membership(claim)?;
         if let Some(attached) = &claim.attached {
-            self.check_fences(&member, attached)?;
+            let is_file_system = self.check_fences(&member, attached)?;
+            self.check_owner(attached.volume, is_file_system, claim.of_inode)?;
         }
         if claim.version != Version::ZERO {
             self.check_version(claim.version)?;
@@ -207,20 +214,59 @@ impl Target {
     }
 
     /// What fences a session (R10, R16), unless that was found to let it pass before and nothing of it has
-    /// changed since.
-    fn check_fences(&self, member: &Member, attached: &Attached) -> Result<(), Refusal> {
+    /// changed since. Says whether what it is attached to is a file system, as far as the map knows it.
+    fn check_fences(&self, member: &Member, attached: &Attached) -> Result<bool, Refusal> {
         let (maps, fences) = (self.maps_adopted.get(), member.drive.store.fences());
-        let pass = Pass { attached: *attached, maps, fences };
         let kept = member.pass_of(attached.session);
-        let is_kept =
-            |last: Pass| last == pass || (mutated(Mutation::PassKept) && last.attached == pass.attached);
-        if kept.get().is_some_and(is_kept) {
-            return Ok(());
+        let is_kept = |last: &Pass| {
+            let is_as_it_was = (last.maps, last.fences) == (maps, fences) || mutated(Mutation::PassKept);
+            last.attached == *attached && is_as_it_was
+        };
+        if let Some(last) = kept.get().filter(is_kept) {
+            return Ok(last.is_file_system);
         }
         self.check_listed(attached)?;
+        let is_file_system = self.check_is_there(member.group, attached.volume)?;
         self.check_attach(&member.drive, attached)?;
-        kept.set(Some(pass));
-        Ok(())
+        kept.set(Some(Pass { attached: *attached, maps, fences, is_file_system }));
+        Ok(is_file_system)
+    }
+
+    /// Refuses requests about a file system in a group that holds nothing of it: its sets never change, so only a
+    /// map that lacks the newest one says so of a group that a client was right to ask. Says whether the volume is
+    /// a file system.
+    fn check_is_there(&self, group: GroupId, volume: VolumeId) -> Result<bool, Refusal> {
+        let Some(map) = self.map() else { return Ok(false) };
+        match map.volumes.get(&volume) {
+            Some(listed) if listed.is_file_system() && !listed.has_group(group) => {
+                let text = format!("group {group} holds nothing of {volume} in map {}", map.version);
+                Err(refused(Status::NotServing, text))
+            }
+            listed => Ok(listed.is_some_and(Volume::is_file_system)),
+        }
+    }
+
+    /// A file system has objects of inodes only, and a volume none: what the one wrote as the other nobody would
+    /// find or free.
+    fn check_owner(
+        &self,
+        volume: VolumeId,
+        is_file_system: bool,
+        of_inode: Option<bool>,
+    ) -> Result<(), Refusal> {
+        let (status, text) = match of_inode {
+            Some(of_inode) if of_inode != is_file_system => match self.map() {
+                Some(map) if map.volumes.contains_key(&volume) => {
+                    let kind = if is_file_system { "a file system" } else { "a volume of blocks" };
+                    (Status::Invalid, format!("{volume} is {kind}, which has no such objects"))
+                }
+                // Without a map that lists it, an object of a volume is served as ever.
+                _ if !of_inode => return Ok(()),
+                _ => (Status::NotServing, format!("this target does not know file system {volume} yet")),
+            },
+            _ => return Ok(()),
+        };
+        Err(refused(status, text))
     }
 
     /// A session that the adopted map is new enough to know, and does not list as open, is over: a drive that

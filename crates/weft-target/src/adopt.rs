@@ -466,7 +466,5 @@ impl Target {
 
 /// Whether the volume has objects in one of these groups.
 fn volume_uses(map: &FabricMap, volume: VolumeId, groups: &BTreeSet<GroupId>) -> bool {
-    map.volumes
-        .get(&volume)
-        .is_some_and(|v| v.spans.iter().any(|span| span.groups.iter().any(|g| groups.contains(g))))
+    map.volumes.get(&volume).is_some_and(|v| v.groups().any(|g| groups.contains(g)))
 }

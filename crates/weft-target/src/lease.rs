@@ -238,6 +238,7 @@ impl Target {
             process: self.options.thread.process,
             knows_targets: true,
             knows_lanes: true,
+            knows_file_systems: true,
         });
         let (answer, body) = self.ask(link, &request).await?;
         let (id, refused, nonce) = match answer {

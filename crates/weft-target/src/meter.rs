@@ -261,6 +261,7 @@ mod tests {
             state: VolumeState::Ready,
             thin: false,
             created_ms: 0,
+            kind: weft_types::VolumeKind::Blocks,
         };
         map.volumes.insert(VOLUME, volume);
         for id in open.iter().map(|n| SessionId(*n)) {

@@ -48,7 +48,7 @@ impl Target {
     fn has_last_copy(&self, drive: &ServedDrive) -> Option<GroupId> {
         let map = self.map();
         let is_used = |group: GroupId| {
-            let uses = |v: &weft_types::Volume| v.spans.iter().any(|span| span.groups.contains(&group));
+            let uses = |v: &weft_types::Volume| v.has_group(group);
             map.as_ref().is_none_or(|map| map.volumes.values().any(uses))
         };
         let is_last = |member: &crate::member::Member| {

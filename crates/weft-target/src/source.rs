@@ -47,6 +47,7 @@ impl Target {
             epoch: asked.epoch,
             need: Need::ReadSet,
             attached: None,
+            of_inode: None,
             version: Version::ZERO,
             is_repair: false,
         };

@@ -99,8 +99,8 @@ impl Target {
         let map = self.map().filter(|_| has_it);
         let map = map.ok_or_else(|| format!("map {at_least} is not adopted yet"))?;
         // A slice lists no volume of which this target holds nothing.
-        let spans = map.volumes.get(&volume).into_iter().flat_map(|listed| &listed.spans);
-        let groups: BTreeSet<GroupId> = spans.flat_map(|span| span.groups.iter().copied()).collect();
+        let listed = map.volumes.get(&volume).into_iter();
+        let groups: BTreeSet<GroupId> = listed.flat_map(|listed| listed.groups().copied()).collect();
         let slots: BTreeSet<SessionSlot> = sessions.iter().map(|(_, slot)| *slot).collect();
         if self.sweeps.running.borrow().iter().any(|(_, _, slot)| slots.contains(slot)) {
             return Err("a sweep of these sessions is under way".into());

@@ -43,6 +43,61 @@ fn what_is_written_is_read_and_versions_decide() {
     });
 }
 
+/// A file system with one set.
+fn file_system(id: u64, set: &[GroupId], like: &Volume) -> Volume {
+    let files = FileSystem { sets: vec![set.to_vec().into()], shards: vec![VolumeId(99)] };
+    Volume {
+        id: VolumeId(id),
+        name: format!("f{id}"),
+        size: BlockCount(0),
+        spans: vec![],
+        kind: VolumeKind::Files(files),
+        ..like.clone()
+    }
+}
+
+#[test]
+fn objects_of_files_are_those_of_a_file_system_in_a_group_of_its_sets() {
+    Sim::new(31).block_on(async {
+        let fabric = Fabric::start(1).await;
+        fabric.change(|map| {
+            let like = map.volumes[&VOLUME].clone();
+            map.volumes.insert(VolumeId(30), file_system(30, &[GroupId(77), GROUP], &like));
+            map.volumes.insert(VolumeId(31), file_system(31, &[GroupId(77)], &like));
+        });
+        fabric.push(&[1]).await;
+        let a = Client::new(1, 1);
+        let ask = async |kind: Kind, object: ObjectId| {
+            let purpose = if kind == Kind::Settle { Purpose::Repair } else { Purpose::Client };
+            let version = if kind == Kind::Read { Version::ZERO } else { a.v(1) };
+            let head = DataRequest { object, ..a.head(1, BlockRange::one(0), version, purpose) };
+            let data = block(7);
+            let (crcs, body) = match kind {
+                Kind::Write => (vec![weft_wire::crc32c(&data)], vec![Buf::from(data)]),
+                _ => (vec![], vec![]),
+            };
+            let answer = a.call(1, kind, head.encode(PROTOCOL, &crcs), body).await.unwrap();
+            (answer.status, text(&answer))
+        };
+        let inode = |id, inode| ObjectId::new(Owner::Inode { file_system: VolumeId(id), inode }, 0);
+        for kind in [Kind::Write, Kind::Read, Kind::Settle] {
+            let status = async |object| ask(kind, object).await.0;
+            assert_eq!(status(inode(30, 5)).await, Status::Ok, "{kind:?}");
+            assert_eq!(status(ObjectId::of_volume(VOLUME, 0)).await, Status::Ok, "{kind:?}");
+            assert_eq!(status(inode(31, 5)).await, Status::NotServing, "another group's, {kind:?}");
+            assert_eq!(status(inode(32, 5)).await, Status::NotServing, "nobody's, {kind:?}");
+            for (object, what) in [
+                (ObjectId::of_volume(VolumeId(30), 0), "is a file system"),
+                (inode(VOLUME.0, 5), "is a volume of blocks"),
+            ] {
+                let (status, text) = ask(kind, object).await;
+                assert!(status == Status::Invalid && text.contains(what), "{kind:?} {status:?} {text}");
+            }
+            assert_eq!(status(inode(30, 6)).await, Status::Ok, "what is kept of a pass says it too");
+        }
+    });
+}
+
 #[test]
 fn a_refused_repair_is_remembered() {
     Sim::new(2).block_on(async {

@@ -247,6 +247,17 @@ pub const SPAN_GROUPS_MAX: usize = 256;
 /// often it grows. The last one that is made lists as many groups as a span can, so nothing is lost by it.
 pub const VOLUME_SPANS_MAX: usize = 64;
 
+/// Sets of groups of one file system. A set is added when drives were added or groups fill unevenly, some times
+/// in a fabric's life, and never taken out: old files name it.
+pub const SETS_MAX: usize = 64;
+
+/// Shards of metadata of one file system: as many servers can share it. Inode numbers have room for 4,096.
+pub const SHARDS_MAX: usize = 256;
+
+/// Groups of the system volume of a shard. An attach of it waits for each drive that takes its writes, so these
+/// are few; a shard's metadata is small.
+pub const SYSTEM_VOLUME_GROUPS_MAX: usize = 4;
+
 /// Events that a manager keeps, the oldest dropped first: some weeks of a small fabric, in a few megabytes
 /// of memory and store. There is no limit by age: a clock that is set forward by mistake would empty the
 /// list.
@@ -391,6 +402,9 @@ const _: () = assert!(GIVEN_UP_BYTES_MAX >= 2 * CONNECTION_BYTES_MAX as u64);
 const _: () = assert!(NAME_BYTES_MAX < CLIENT_NAME_BYTES_MAX && CLIENT_NAME_BYTES_MAX < FRAME_HEAD_MAX);
 const _: () = assert!(DRIVES_PER_TARGET_MAX * DRIVE_PATH_BYTES_MAX < FRAME_BODY_MAX, "a join fits one frame");
 const _: () = assert!(STRIPE_WIDTH_MAX as usize <= SPAN_GROUPS_MAX, "a stripe fits one span");
+const _: () = assert!(SYSTEM_VOLUME_GROUPS_MAX <= SPAN_GROUPS_MAX);
+const _: () = assert!(SETS_MAX <= u8::MAX as usize, "a layout of a file names its set in a byte");
+const _: () = assert!(STRIPE_WIDTH_MAX <= u16::MAX as u32, "a layout of a file has 16 bits for it");
 const _: () = assert!(NOTE_CHARS_MAX <= EVENT_CHARS_MAX && ACTOR_CHARS_MAX <= EVENT_CHARS_MAX);
 const _: () =
     assert!(LOAD_SESSIONS_MAX * 1024 * 16 <= FRAME_BODY_MAX, "the lists of 16 targets fit one frame");

@@ -12,6 +12,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::time::Duration;
 
+mod file_system;
 mod group_table;
 mod piece;
 mod piece_set;
@@ -19,6 +20,7 @@ mod slice;
 mod target_slice;
 mod v1;
 
+pub use file_system::{FileSystem, VolumeKind, system_volume_name};
 pub use group_table::{GroupList, GroupTable, GroupTables, NamedGroups, SpanGroups, TableWindow};
 pub use piece::{Delta, DeltaError, MapSettings, Piece, PieceKey, PieceKind};
 pub use piece_set::PieceSet;
@@ -69,7 +71,7 @@ pub struct FabricMap {
     pub group_tables: GroupTables,
     /// Members that are passing to another drive, at most one per group: such a group has one slot more.
     pub relocations: Table<GroupId, Relocation>,
-    /// The volumes.
+    /// The volumes, and the file systems.
     pub volumes: Table<VolumeId, Volume>,
     /// The sessions that are open, or over and not yet swept everywhere.
     pub sessions: Table<SessionId, Session>,
@@ -89,8 +91,8 @@ pub struct FabricMap {
 impl FabricMap {
     /// The newest version of the document's shape that this code reads and writes. 2: a node has other
     /// targets than its first one. 3: it is the slice of a target. 4: volumes share lists of groups. 5:
-    /// sessions have several lanes.
-    pub const SCHEMA: u32 = 5;
+    /// sessions have several lanes. 6: there are file systems.
+    pub const SCHEMA: u32 = 6;
 
     /// A fabric without nodes, drives or volumes.
     pub fn empty(fabric: FabricId) -> Self {
@@ -509,7 +511,8 @@ pub enum VolumeState {
     Deleting,
 }
 
-/// A named, sized address space mapped onto objects by its layout.
+/// An entry of the table of volumes: a named, sized address space mapped onto objects by its layout; or a file
+/// system, whose files are such spaces, and of which only [`VolumeKind::Files`] says where they are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Volume<G = SpanGroups> {
     /// The volume's number.
@@ -518,13 +521,15 @@ pub struct Volume<G = SpanGroups> {
     pub name: String,
     /// The pool that it draws from.
     pub pool: PoolId,
-    /// Its size.
+    /// Its size; 0 of a file system, which has none.
     pub size: BlockCount,
     /// How its data is protected against the loss of drives.
     pub protection: Protection,
-    /// How its addresses become objects.
+    /// How its addresses become objects; of a file system: those of a file for which nobody has said it, and the
+    /// size of the objects of all of its files.
     pub striping: Striping,
-    /// Which groups hold its objects; spans are contiguous from object 0 and cover the size.
+    /// Which groups hold its objects; spans are contiguous from object 0 and cover the size. A file system has
+    /// sets instead.
     pub spans: Vec<ObjectSpan<G>>,
     /// Fences older clients: raised by each exclusive attach, preemption and by deletion.
     pub generation: Generation,
@@ -534,6 +539,8 @@ pub struct Volume<G = SpanGroups> {
     pub thin: bool,
     /// When it was created, in milliseconds since 1970-01-01T00:00:00Z.
     pub created_ms: u64,
+    /// What it is: a block volume, or a file system. Never changes from the one to the other.
+    pub kind: VolumeKind<G>,
 }
 
 /// What a client session may do, and beside whom.
@@ -555,6 +562,26 @@ impl fmt::Display for AttachMode {
             AttachMode::Exclusive => "exclusive",
             AttachMode::ReadOnly => "read-only",
         })
+    }
+}
+
+/// What a client takes the entry of the table of volumes for that it attaches.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum AttachKind {
+    /// A block volume. Clients of earlier releases know no other.
+    #[default]
+    Blocks,
+    /// The system volume of a shard of a file system.
+    System,
+    /// A file system.
+    Files,
+}
+
+impl AttachKind {
+    /// Whether it is a block volume that users attach.
+    pub fn is_blocks(&self) -> bool {
+        *self == AttachKind::Blocks
     }
 }
 

@@ -5,9 +5,9 @@ use crate::pieces::{are_pieces, decode_whole};
 use serde::{Deserialize, Serialize};
 use weft_types::limits::FRAME_HEAD_MAX;
 use weft_types::{
-    AttachMode, BlockCount, BlockRange, ChunkIndex, DeviceId, DriveId, Epoch, FabricId, FabricMap,
-    Generation, Group, GroupId, MapVersion, ObjectId, ScrubFindingKind, Session, SessionId, SessionSlot,
-    Slice, TargetId, Version, VolumeId,
+    AttachKind, AttachMode, BlockCount, BlockRange, ChunkIndex, DeviceId, DriveId, Epoch, FabricId,
+    FabricMap, Generation, Group, GroupId, MapVersion, ObjectId, ScrubFindingKind, Session, SessionId,
+    SessionSlot, Slice, TargetId, Version, VolumeId,
 };
 
 /// The first protocol in which targets are sent their slices of the map, and what has changed in them.
@@ -114,6 +114,9 @@ pub enum ManagerRequest {
         /// has is in the answer: the slots of the session. A manager of an earlier release gives one.
         #[serde(default = "one", skip_serializing_if = "is_one")]
         lanes: u32,
+        /// What the client takes it for. Refused where it is something else.
+        #[serde(default, skip_serializing_if = "AttachKind::is_blocks")]
+        kind: AttachKind,
     },
     /// A client is done; its session is over and can be swept.
     Detach {
@@ -184,6 +187,10 @@ pub struct Join {
     /// first.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub knows_lanes: bool,
+    /// Whether it knows file systems: their entries in the map, and objects of inodes. A target of an older
+    /// release could not read a map that has one.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub knows_file_systems: bool,
 }
 
 /// A target, and for how long something has been so, by the sender's clock.
@@ -832,18 +839,23 @@ pub fn decode_map(bytes: &[u8]) -> Result<FabricMap, crate::DecodeError> {
         )));
     }
     let map = map.map_err(document)?;
-    match map.volumes.last_key_value() {
-        Some((last, _)) => check_volume(*last).map(|()| map),
-        None => Ok(map),
+    let highest = map.volumes.last_key_value().map(|(id, _)| (*id, false));
+    let of_files = map.file_systems().last().map(|file_system| (file_system.id, true));
+    for (id, is_file_system) in highest.into_iter().chain(of_files) {
+        check_volume(id, is_file_system)?;
     }
+    Ok(map)
 }
 
-/// Refuses a volume that no object can name.
-pub(crate) fn check_volume(volume: VolumeId) -> Result<(), crate::DecodeError> {
-    match volume.0 > ObjectId::VOLUME_MAX {
+/// Refuses a volume or a file system that no object can name.
+pub(crate) fn check_volume(volume: VolumeId, is_file_system: bool) -> Result<(), crate::DecodeError> {
+    let (what, highest) = match is_file_system {
+        true => ("file system", ObjectId::FILE_SYSTEM_MAX),
+        false => ("volume", ObjectId::VOLUME_MAX),
+    };
+    match volume.0 > highest {
         true => Err(crate::DecodeError::Document(format!(
-            "volume {volume} has a number that no object can name: the highest is {}",
-            ObjectId::VOLUME_MAX
+            "{what} {volume} has a number that no object can name: the highest is {highest}"
         ))),
         false => Ok(()),
     }

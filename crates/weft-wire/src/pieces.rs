@@ -40,8 +40,12 @@ const FEATURE_GROUP_TABLES: u32 = 1;
 /// would refuse them, and a manager would leave them unswept.
 const FEATURE_LANES: u32 = 2;
 
+/// A feature that must be understood: volumes are file systems, or hold metadata of one. A reader that passed over
+/// that would take the former for volumes without blocks and groups, and let anybody attach the latter.
+const FEATURE_FILE_SYSTEMS: u32 = 4;
+
 /// Features that must be understood, and are by this release.
-const FEATURES_KNOWN: u32 = FEATURE_GROUP_TABLES | FEATURE_LANES;
+const FEATURES_KNOWN: u32 = FEATURE_GROUP_TABLES | FEATURE_LANES | FEATURE_FILE_SYSTEMS;
 
 /// What stands before a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,7 +111,7 @@ pub fn decode_delta(bytes: &[u8]) -> Result<Delta, DecodeError> {
     let delta = read(bytes)?.into_delta()?;
     for piece in &delta.put {
         if let Piece::Volume(volume) = piece {
-            check_volume(volume.id)?;
+            check_volume(volume.id, volume.is_file_system())?;
         }
     }
     Ok(delta)
@@ -147,7 +151,9 @@ pub fn decode_pieces(bytes: &[u8]) -> Result<Vec<Piece>, DecodeError> {
 fn write(document: &v2::Document) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(Header::BYTES + document.encoded_len());
     let tables = if document.names_tables() { FEATURE_GROUP_TABLES } else { 0 };
-    let must_understand = tables | if document.has_lanes() { FEATURE_LANES } else { 0 };
+    let lanes = if document.has_lanes() { FEATURE_LANES } else { 0 };
+    let file_systems = if document.has_file_systems() { FEATURE_FILE_SYSTEMS } else { 0 };
+    let must_understand = tables | lanes | file_systems;
     bytes.extend_from_slice(&Header { must_understand, ..Header::WRITTEN }.encode());
     document.encode(&mut bytes).expect("a vector has room");
     bytes
@@ -167,13 +173,13 @@ fn invalid(field: &'static str, value: u64) -> DecodeError {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use weft_types::limits::LANES_MAX;
+    use weft_types::limits::{LANES_MAX, SETS_MAX, SHARDS_MAX};
     use weft_types::{
         AttachMode, BlockCount, CapacityLevels, DeviceId, Drive, DriveId, DriveState, Durations, Epoch,
-        FabricId, Generation, Group, GroupId, GroupTable, GroupTableId, MapSettings, MapVersion, NamedGroups,
-        Node, NodeId, ObjectId, ObjectSpan, PieceKey, Pool, PoolId, Protection, Relocation, Role,
-        ScrubRecord, Session, SessionId, SessionSlot, SessionState, Slot, Striping, TableWindow, Target,
-        TargetId, Volume, VolumeId, VolumeState,
+        FabricId, FileSystem, Generation, Group, GroupId, GroupTable, GroupTableId, MapSettings, MapVersion,
+        NamedGroups, Node, NodeId, ObjectId, ObjectSpan, PieceKey, Pool, PoolId, Protection, Relocation,
+        Role, ScrubRecord, Session, SessionId, SessionSlot, SessionState, Slot, Striping, TableWindow,
+        Target, TargetId, Volume, VolumeId, VolumeKind, VolumeState,
     };
 
     fn settings() -> impl Strategy<Value = Piece> {
@@ -282,6 +288,12 @@ mod tests {
             NamedGroups::Window(TableWindow { table: GroupTableId(table), first, count })
         });
         let groups = prop_oneof![own, window];
+        let files = (proptest::collection::vec(groups.clone(), 1..3), any::<(u64, u64)>());
+        let files = files.prop_map(|(sets, (a, b))| {
+            VolumeKind::Files(FileSystem { sets, shards: vec![VolumeId(a), VolumeId(b)] })
+        });
+        let system = any::<u64>().prop_map(|id| VolumeKind::System { file_system: VolumeId(id) });
+        let kind = prop_oneof![Just(VolumeKind::Blocks), system, files];
         let span = (any::<u64>(), any::<u64>(), groups).prop_map(|(first, count, groups)| ObjectSpan {
             first,
             count,
@@ -294,10 +306,14 @@ mod tests {
         });
         let state = prop_oneof![Just(VolumeState::Ready), Just(VolumeState::Deleting)];
         let numbers = any::<(u64, u32, u64, u8, u64, bool, u64)>();
-        (numbers, ".{0,9}", striping, proptest::collection::vec(span, 0..3), state).prop_map(
-            |((id, pool, size, copies, generation, thin, created_ms), name, striping, spans, state)| {
+        (numbers, ".{0,9}", striping, proptest::collection::vec(span, 0..3), state, kind).prop_map(
+            |((id, pool, size, copies, generation, thin, created_ms), name, striping, spans, state, kind)| {
+                let id_max = match kind {
+                    VolumeKind::Files(_) => ObjectId::FILE_SYSTEM_MAX,
+                    _ => ObjectId::VOLUME_MAX,
+                };
                 Piece::Volume(Volume {
-                    id: VolumeId(id & ObjectId::VOLUME_MAX),
+                    id: VolumeId(id & id_max),
                     name,
                     pool: PoolId(pool),
                     size: BlockCount(size),
@@ -308,6 +324,7 @@ mod tests {
                     state,
                     thin,
                     created_ms,
+                    kind,
                 })
             },
         )
@@ -449,6 +466,47 @@ mod tests {
         let bytes = encode_delta(&small());
         let (header, _) = Header::decode(&bytes).expect("it is known here");
         assert_eq!(header.must_understand, 0);
+    }
+
+    fn with_a_volume(id: u64, kind: VolumeKind<NamedGroups>) -> Vec<u8> {
+        let volume = Volume {
+            id: VolumeId(id),
+            name: "v".into(),
+            pool: PoolId(1),
+            size: BlockCount(0),
+            protection: Protection::mirror(2),
+            striping: Striping { unit_blocks: 64, width: 1, object_blocks: 64 },
+            spans: vec![],
+            generation: Generation(1),
+            state: VolumeState::Ready,
+            thin: true,
+            created_ms: 1,
+            kind,
+        };
+        encode_delta(&Delta { put: vec![Piece::Volume(volume)], ..small() })
+    }
+
+    #[test]
+    fn who_does_not_know_file_systems_refuses_them_and_their_system_volumes() {
+        let needs = |bytes: &[u8]| Header::decode(bytes).expect("it is known here").0.must_understand;
+        let files = |sets: usize, shards: usize| {
+            let sets = vec![NamedGroups::Own([GroupId(4), GroupId(4)].into()); sets];
+            VolumeKind::Files(FileSystem { sets, shards: vec![VolumeId(9); shards] })
+        };
+        assert_eq!(needs(&with_a_volume(8, VolumeKind::Blocks)), 0);
+        assert_eq!(needs(&with_a_volume(8, files(1, 1))), FEATURE_FILE_SYSTEMS);
+        let system = VolumeKind::System { file_system: VolumeId(8) };
+        assert_eq!(needs(&with_a_volume(9, system)), FEATURE_FILE_SYSTEMS);
+        let table = TableWindow { table: GroupTableId(5), first: 0, count: 1 };
+        let window = FileSystem { sets: vec![NamedGroups::Window(table)], shards: vec![VolumeId(9)] };
+        let both = FEATURE_FILE_SYSTEMS | FEATURE_GROUP_TABLES;
+        assert_eq!(needs(&with_a_volume(8, VolumeKind::Files(window))), both);
+        assert!(decode_delta(&with_a_volume(8, files(SETS_MAX, SHARDS_MAX))).is_ok());
+        for (sets, shards) in [(0, 1), (1, 0), (SETS_MAX + 1, 1), (1, SHARDS_MAX + 1)] {
+            assert!(decode_delta(&with_a_volume(8, files(sets, shards))).is_err(), "{sets} and {shards}");
+        }
+        assert!(decode_delta(&with_a_volume(ObjectId::FILE_SYSTEM_MAX, files(1, 1))).is_ok());
+        assert!(decode_delta(&with_a_volume(ObjectId::FILE_SYSTEM_MAX + 1, files(1, 1))).is_err());
     }
 
     fn with_lanes(lane_slots: Vec<SessionSlot>) -> Vec<u8> {

@@ -145,6 +145,11 @@ fn part(args: &DriveLocateArgs, volume: &Volume) -> Result<(Lba, u64), CliError>
     let (offset, size) = (args.offset.0, args.size.0);
     let volume_bytes = volume.size.0 * block;
     let usage = |message: String, hint: &str| Err(CliError::Usage { message, hint: hint.to_owned() });
+    if volume.is_file_system() {
+        let message =
+            format!("'{}' is a file system: only its metadata says where its files are", volume.name);
+        return usage(message, "name a volume");
+    }
     if !offset.is_multiple_of(block) || !size.is_multiple_of(block) || size == 0 {
         let message = format!("found offset {offset} and size {size}, expected multiples of {block} above 0");
         return usage(message, "round them to whole blocks of 4KiB");

@@ -20,6 +20,9 @@ variants!(ApiAnswer {
     Volumes,
     Volume,
     Deleting,
+    FileSystems,
+    FileSystem,
+    FileSystemDeleting,
     Sessions,
     Status,
     Load,
@@ -167,6 +170,47 @@ fn volumes() -> Vec<VolumeInfo> {
         health,
         groups: 16,
         sessions: 1,
+        file_system: None,
+    })
+}
+
+fn scrub_of_files() -> ScrubInfo {
+    let mut scrub = scrub();
+    scrub.findings.truncate(1);
+    scrub.findings[0].file = Some(FileObject { inode: 9, object: 10 });
+    scrub
+}
+
+fn loss_of_files() -> LossInfo {
+    let mut loss = loss();
+    loss.file_systems = vec!["photos".into()];
+    loss.groups[0].file_systems = vec!["photos".into()];
+    loss
+}
+
+fn system_volume() -> VolumeInfo {
+    let (name, file_system) = ("photos:0".into(), Some("photos".into()));
+    VolumeInfo { name, file_system, ..volumes().remove(0) }
+}
+
+fn file_systems() -> Vec<FileSystemInfo> {
+    each(vec![Health::Healthy, Health::Degraded, Health::Unavailable], |health| FileSystemInfo {
+        id: VolumeId(22),
+        name: "photos".into(),
+        pool: "default".into(),
+        protection: Protection::mirror(3),
+        copies: 3,
+        stripe_unit_bytes: 65_536,
+        width: 8,
+        object_bytes: 1 << 26,
+        shards: 32,
+        sets: vec![14, 15],
+        state: VolumeState::Ready,
+        generation: Generation(4),
+        created: at(3),
+        health,
+        groups: 17,
+        sessions: 2,
     })
 }
 
@@ -292,6 +336,7 @@ fn status() -> FabricStatus {
         }],
         groups: 16,
         volumes: 2,
+        file_systems: 0,
         sessions: 3,
         resync_eta_ms: Some(4),
         resyncs: vec![ResyncInfo {
@@ -354,6 +399,7 @@ fn scrub() -> ScrubInfo {
         offset_bytes: 4_096,
         length_bytes: 8_192,
         drives: vec![drive(1)],
+        file: None,
     };
     ScrubInfo {
         every_ms: Some(86_400_000),
@@ -427,8 +473,10 @@ fn loss() -> LossInfo {
             ranges: vec![LostRange { volume: "data".into(), offset_bytes: 4_096, bytes: 8_192 }],
             ranges_more: true,
             bytes: 8_192,
+            file_systems: vec![],
         }],
         lost_bytes_max: 8_192,
+        file_systems: vec![],
         ended_sessions: vec![SessionId(30)],
         dry_run: true,
     }
@@ -480,6 +528,21 @@ fn all() -> Vec<ApiAnswer> {
         ApiAnswer::Map { map: Box::new(samples::map()) },
         ApiAnswer::Settings { settings },
         ApiAnswer::Nodes { nodes: vec![node_of_two_targets()] },
+        ApiAnswer::FileSystems { file_systems: file_systems() },
+        ApiAnswer::FileSystem {
+            file_system: file_systems().remove(0),
+            warnings: vec!["the pool is promised twice".into()],
+            dry_run: true,
+        },
+        ApiAnswer::FileSystemDeleting {
+            file_system: file_systems().remove(1),
+            ended_sessions: vec![SessionId(30)],
+            dry_run: true,
+        },
+        ApiAnswer::Volumes { volumes: vec![system_volume()] },
+        ApiAnswer::Loss(Box::new(loss_of_files())),
+        ApiAnswer::Scrub(Box::new(scrub_of_files())),
+        ApiAnswer::Status(Box::new(FabricStatus { file_systems: 4, ..status() })),
     ]
 }
 

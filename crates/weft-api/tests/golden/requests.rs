@@ -26,6 +26,10 @@ variants!(ApiRequest {
     VolumeDelete,
     VolumeRepair,
     VolumeHoldsData,
+    FsCreate,
+    FsList,
+    FsShow,
+    FsDelete,
     SessionEnd,
     FabricCheck,
     SessionList,
@@ -79,7 +83,7 @@ fn volumes() -> Vec<ApiRequest> {
     };
     let mut all: Vec<ApiRequest> = domains.into_iter().map(create).collect();
     all.extend([
-        ApiRequest::VolumeList {},
+        ApiRequest::VolumeList { all: false },
         ApiRequest::VolumeShow { name: name.clone() },
         ApiRequest::VolumeResize { name: name.clone(), size_bytes, dry_run: true },
         ApiRequest::VolumeDelete { name: name.clone(), force: true, dry_run: true },
@@ -142,9 +146,30 @@ fn devices() -> Vec<ApiRequest> {
     ]
 }
 
+fn file_systems() -> Vec<ApiRequest> {
+    let name = "photos".to_owned();
+    let create = ApiRequest::FsCreate {
+        name: name.clone(),
+        protection: Protection::mirror(3),
+        pool: Some("default".into()),
+        shards: Some(32),
+        stripe_unit_bytes: Some(65_536),
+        width: Some(8),
+        failure_domain: FailureDomain::Node,
+        dry_run: true,
+    };
+    vec![
+        create,
+        ApiRequest::FsList {},
+        ApiRequest::FsShow { name: name.clone() },
+        ApiRequest::FsDelete { name, force: true, dry_run: true },
+        ApiRequest::VolumeList { all: true },
+    ]
+}
+
 #[test]
 fn requests() {
-    let all = [drives_and_nodes(), volumes(), fabric(), devices()].concat();
+    let all = [drives_and_nodes(), volumes(), fabric(), devices(), file_systems()].concat();
     let cases = cases_of(all, |name, request| case(name, request, encode_request, decode_request));
     check("request.json", Form::Json, &cases);
 }

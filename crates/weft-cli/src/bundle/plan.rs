@@ -141,7 +141,7 @@ impl Plan {
             ("nodes", ApiRequest::NodeList {}),
             ("drives", ApiRequest::DriveList {}),
             ("pools", ApiRequest::PoolList {}),
-            ("volumes", ApiRequest::VolumeList {}),
+            ("volumes", ApiRequest::VolumeList { all: false }),
             ("sessions", ApiRequest::SessionList { volume: None }),
             ("scrub", ApiRequest::ScrubStatus {}),
             ("settings", ApiRequest::Settings(SettingsWish::default())),

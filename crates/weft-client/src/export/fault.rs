@@ -56,6 +56,7 @@ impl From<ClientError> for Fault {
             ClientError::NoManager { .. }
             | ClientError::Refused { .. }
             | ClientError::LanesOfParts { .. }
+            | ClientError::Layout(_)
             | ClientError::Protocol { .. } => FaultKind::Failed,
         };
         let text = match error.hint() {

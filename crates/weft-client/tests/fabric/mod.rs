@@ -83,6 +83,7 @@ fn map(members: usize) -> FabricMap {
         state: VolumeState::Ready,
         thin: false,
         created_ms: 0,
+        kind: weft_types::VolumeKind::Blocks,
     };
     map.volumes.insert(volume.id, volume);
     map.next_id = 100;

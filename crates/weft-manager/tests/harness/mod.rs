@@ -210,6 +210,8 @@ pub struct FakeTarget {
     pub knows_targets: Cell<bool>,
     /// Whether it says that it knows of lanes.
     pub knows_lanes: Cell<bool>,
+    /// Whether it says that it knows of file systems.
+    pub knows_file_systems: Cell<bool>,
     /// Whether its release knows the floors of groups.
     pub knows_floors: Cell<bool>,
     /// The newest tombstone in each of its groups, as it says when it is asked; none: it has none.
@@ -281,6 +283,7 @@ impl FakeTarget {
             process_id: Cell::new(0),
             knows_targets: Cell::new(true),
             knows_lanes: Cell::new(true),
+            knows_file_systems: Cell::new(true),
             knows_floors: Cell::new(true),
             tombstone: Cell::new(None),
             closed: Cell::new(None),
@@ -448,6 +451,7 @@ impl FakeTarget {
             process: self.process_id.get(),
             knows_targets: self.knows_targets.get(),
             knows_lanes: self.knows_lanes.get(),
+            knows_file_systems: self.knows_file_systems.get(),
         })
     }
 
@@ -874,7 +878,9 @@ pub async fn attach_lanes(
 ) -> Result<weft_types::Session, (Status, String)> {
     let link = connect(PeerRole::Client).await;
     let (volume, client) = (volume.into(), "test".into());
-    let request = ManagerRequest::Attach { volume, mode, preempt, client, follows: None, number, lanes };
+    let kind = weft_types::AttachKind::Blocks;
+    let request =
+        ManagerRequest::Attach { volume, mode, preempt, client, follows: None, number, lanes, kind };
     match ask(&link, &request).await? {
         (ManagerAnswer::Attached { session, .. }, _) => Ok(session),
         other => panic!("{other:?}"),

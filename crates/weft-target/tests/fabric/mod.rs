@@ -365,6 +365,7 @@ fn first_map(n: usize, last: Role) -> FabricMap {
         state: VolumeState::Ready,
         thin: false,
         created_ms: 0,
+        kind: weft_types::VolumeKind::Blocks,
     };
     map.volumes.insert(VOLUME, volume);
     map

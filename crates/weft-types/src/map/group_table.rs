@@ -164,13 +164,14 @@ impl NamedGroups {
 }
 
 impl<G> Volume<G> {
-    /// The volume with other groups in its spans, each made of what is there.
+    /// The volume with other groups in its lists, each made of what is there.
     pub(super) fn with_groups<H, E>(self, groups: impl Fn(G) -> Result<H, E>) -> Result<Volume<H>, E> {
         let span = |span: ObjectSpan<G>| {
             Ok(ObjectSpan { first: span.first, count: span.count, groups: groups(span.groups)? })
         };
         Ok(Volume {
             spans: self.spans.into_iter().map(span).collect::<Result<_, _>>()?,
+            kind: self.kind.with_groups(&groups)?,
             id: self.id,
             name: self.name,
             pool: self.pool,
@@ -182,6 +183,15 @@ impl<G> Volume<G> {
             thin: self.thin,
             created_ms: self.created_ms,
         })
+    }
+
+    /// The lists of groups that hold its objects: those of its spans, or the sets of a file system.
+    pub fn lists(&self) -> impl Iterator<Item = &G> {
+        self.spans.iter().map(|span| &span.groups).chain(self.kind.sets())
+    }
+
+    fn lists_mut(&mut self) -> impl Iterator<Item = &mut G> {
+        self.spans.iter_mut().map(|span| &mut span.groups).chain(self.kind.sets_mut())
     }
 }
 
@@ -195,35 +205,45 @@ impl Volume {
         }
     }
 
-    /// The tables that its spans name windows of.
+    /// The tables that its lists are windows of.
     pub fn group_tables(&self) -> impl Iterator<Item = &Arc<GroupTable>> {
-        self.spans.iter().filter_map(|span| span.groups.window()).map(|(table, _)| table)
+        self.lists().filter_map(SpanGroups::window).map(|(table, _)| table)
+    }
+
+    /// The groups that hold its objects, in the order of its lists; some of them more than once.
+    pub fn groups(&self) -> impl Iterator<Item = &GroupId> {
+        self.lists().flat_map(|groups| groups.iter())
+    }
+
+    /// Whether a group holds objects of it.
+    pub fn has_group(&self, group: GroupId) -> bool {
+        self.lists().any(|groups| groups.contains(&group))
     }
 }
 
-/// A list of groups, and the volumes with a span that has it.
+/// A list of groups, and the volumes with a span or a set that is it.
 #[derive(Clone, Debug)]
 pub struct GroupList<'a> {
-    /// The groups.
+    /// The groups. A set of a file system may name one several times.
     pub groups: &'a [GroupId],
-    /// The volumes, each once for every such span.
+    /// The volumes, each once for every such span or set.
     pub volumes: Vec<&'a Volume>,
 }
 
 impl super::FabricMap {
-    /// The lists of groups that spans have, each with its volumes: a list that volumes share is there once.
+    /// The lists of groups that spans and sets have, each with its volumes: a list that volumes share is there once.
     /// So what is asked of groups costs what differs, and not what each volume lists.
     pub fn group_lists(&self) -> Vec<GroupList<'_>> {
         let mut lists: Vec<GroupList<'_>> = Vec::new();
         let mut places: HashMap<TableWindow, usize> = HashMap::new();
         for volume in self.volumes.values() {
-            for span in &volume.spans {
-                let place = match span.groups.window() {
+            for groups in volume.lists() {
+                let place = match groups.window() {
                     Some((_, window)) => *places.entry(window).or_insert(lists.len()),
                     None => lists.len(),
                 };
                 if place == lists.len() {
-                    lists.push(GroupList { groups: &span.groups, volumes: Vec::new() });
+                    lists.push(GroupList { groups, volumes: Vec::new() });
                 }
                 lists[place].volumes.push(volume);
             }
@@ -232,9 +252,11 @@ impl super::FabricMap {
     }
 
     /// The map as a reader of an earlier release can have it: each span has a list of its own, attaches have
-    /// no numbers, and drives no devices.
+    /// no numbers, and drives no devices. File systems are left out with their system volumes and sessions: such
+    /// a reader attaches none, and serves none.
     #[must_use]
     pub fn for_earlier_release(mut self) -> Self {
+        self.leave_out_file_systems();
         self.sessions.update_where(|session| session.number != 0, |session| session.number = 0);
         let is_a_part = |drive: &Drive| drive.device != DeviceId::of_drive(drive.id);
         self.drives.update_where(is_a_part, |drive| drive.device = DeviceId::of_drive(drive.id));
@@ -242,12 +264,7 @@ impl super::FabricMap {
             self.group_tables.clear();
             self.volumes.update_where(
                 |volume| volume.group_tables().next().is_some(),
-                |volume| {
-                    volume
-                        .spans
-                        .iter_mut()
-                        .for_each(|span| span.groups = span.groups.iter().copied().collect());
-                },
+                |volume| volume.lists_mut().for_each(|groups| *groups = groups.iter().copied().collect()),
             );
         }
         self

@@ -559,8 +559,8 @@ pub(super) mod tests {
     use super::super::PieceSet;
     use super::*;
     use crate::{
-        AttachMode, BlockCount, DeviceId, DriveState, Epoch, Generation, ObjectSpan, Protection, Role,
-        SessionSlot, SessionState, Slot, Striping, VolumeState,
+        AttachMode, BlockCount, DeviceId, DriveState, Epoch, FileSystem, Generation, ObjectSpan, Protection,
+        Role, SessionSlot, SessionState, Slot, Striping, VolumeKind, VolumeState,
     };
     use proptest::prelude::*;
 
@@ -580,7 +580,14 @@ pub(super) mod tests {
         }
     }
 
+    /// Volumes of the two highest numbers are file systems.
     fn volume(id: u64, value: u64) -> Volume<NamedGroups> {
+        let span = ObjectSpan { first: 0, count: 1, groups: groups(id, value) };
+        let sets = vec![groups(id, value), groups(id - id % 2, (value + 1) % 4)];
+        let (spans, kind) = match id {
+            4.. => (vec![], VolumeKind::Files(FileSystem { sets, shards: vec![VolumeId(value)] })),
+            _ => (vec![span], VolumeKind::Blocks),
+        };
         Volume {
             id: VolumeId(id),
             name: format!("v{id}"),
@@ -588,11 +595,12 @@ pub(super) mod tests {
             size: BlockCount(value),
             protection: Protection::mirror(2),
             striping: Striping { unit_blocks: 1, width: 1, object_blocks: 1 },
-            spans: vec![ObjectSpan { first: 0, count: 1, groups: groups(id, value) }],
+            spans,
             generation: Generation(1),
             state: VolumeState::Ready,
             thin: false,
             created_ms: 5,
+            kind,
         }
     }
 
@@ -664,7 +672,7 @@ pub(super) mod tests {
     pub(in crate::map) fn run(mut map: FabricMap, steps: &[(Piece, bool)]) -> FabricMap {
         for (piece, stays) in steps {
             let named = match piece {
-                Piece::Volume(volume) => volume.spans.iter().map(|span| span.groups.clone()).collect(),
+                Piece::Volume(volume) => volume.lists().cloned().collect(),
                 _ => Vec::new(),
             };
             for groups in named {

@@ -354,6 +354,7 @@ mod tests {
             state: VolumeState::Ready,
             thin: false,
             created_ms: 5,
+            kind: crate::VolumeKind::Blocks,
         };
         let session = Session {
             number: 0,

@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 /// A slice lists its target, all pools, the drives of its target, the groups that its target holds, and what
 /// belongs to these: the drives of their members with their targets and nodes and these nodes' first targets,
 /// their relocations, the volumes with objects in them, the sessions of these volumes, and the tables that
-/// list them. So a session of a listed volume that is not listed is not in the fabric. Of groups only a word
+/// list these groups or that these volumes name. So a session of a listed volume that is not listed is not in the fabric. Of groups only a word
 /// counts: one that is not listed may go on elsewhere.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OfTarget {
@@ -83,6 +83,7 @@ impl TargetSlice {
             group_tables: { map.group_tables.iter() }
                 .filter(|(_, table)| table.groups().iter().any(|id| listed.has(*id)))
                 .map(|(id, table)| (*id, table.clone()))
+                .chain(tables_of(volumes.values()).iter().map(|(id, table)| (*id, table.clone())))
                 .collect(),
             volumes,
             next_id: 0,
@@ -182,6 +183,12 @@ impl TargetSlice {
 
     fn lists_table(&self, map: &FabricMap, table: &GroupTable) -> bool {
         table.groups().iter().any(|id| self.lists_group(map, *id))
+    }
+
+    /// Whether a volume of the slice names the table. Looks through all volumes.
+    fn names_table(&self, map: &FabricMap, table: GroupTableId) -> bool {
+        let names = |volume: &&Volume| volume.group_tables().any(|named| named.id == table);
+        map.volumes.values().filter(names).any(|volume| self.lists_volume(map, volume))
     }
 
     /// The drives of the target, and those of the members of its groups, with where they are.
@@ -284,7 +291,7 @@ fn settings_of(map: &FabricMap) -> MapSettings {
 
 /// The groups that hold a volume's objects, some of them more than once.
 pub(super) fn groups_of(volume: &Volume) -> impl Iterator<Item = GroupId> {
-    volume.spans.iter().flat_map(|span| span.groups.iter().copied())
+    volume.groups().copied()
 }
 
 /// The tables that volumes name windows of.
@@ -365,15 +372,48 @@ impl Step<'_> {
             _ => None,
         });
         let crossing = self.crossing(groups);
+        let otherwise_named = self.otherwise_named(changed, &crossing);
+        tables.extend(&otherwise_named);
         if !crossing.is_empty() {
             let all = self.old.group_tables.values().chain(self.new.group_tables.values());
             tables.extend(all.filter(|t| t.groups().iter().any(|id| crossing.contains(id))).map(|t| t.id));
         }
         for id in tables {
-            let was = self.old.group_tables.get(&id).is_some_and(|t| self.held.lists_table(self.old, t));
-            let is = self.new.group_tables.get(&id).is_some_and(|t| self.next.lists_table(self.new, t));
+            // A table without a group of the slice is named by a volume of the slice only if that has changed, or
+            // groups have entered the slice or left it: most tables that are new are told apart without a look.
+            let is_unsure = !crossing.is_empty() || otherwise_named.contains(&id);
+            let has = |slice: &TargetSlice, map: &FabricMap| {
+                let lists = |table: &GroupTable| {
+                    slice.lists_table(map, table) || (is_unsure && slice.names_table(map, table.id))
+                };
+                map.group_tables.get(&id).is_some_and(|table| lists(table))
+            };
+            let (was, is) = (has(self.held, self.old), has(self.next, self.new));
             delta.note(PieceKey::GroupTable(id), was, is, self.old, self.new);
         }
+    }
+
+    /// Tables that a volume of the slice names where it did not, or does not any more. A volume with one list
+    /// is left out: its table has a group of the slice whenever the volume is in the slice.
+    fn otherwise_named(&self, changed: &Changed, crossing: &BTreeSet<GroupId>) -> BTreeSet<GroupTableId> {
+        let mut volumes: BTreeSet<VolumeId> = changed.ids(|key| match key {
+            PieceKey::Volume(id) => Some(id),
+            _ => None,
+        });
+        if !crossing.is_empty() {
+            let has_several = |v: &&Volume| v.lists().nth(1).is_some();
+            volumes.extend(self.new.volumes.values().filter(has_several).map(|v| v.id));
+        }
+        let named = |slice: &TargetSlice, map: &FabricMap, id: &VolumeId| -> BTreeSet<GroupTableId> {
+            let listed = map.volumes.get(id).filter(|v| v.lists().nth(1).is_some());
+            let listed = listed.filter(|volume| slice.lists_volume(map, volume));
+            listed.into_iter().flat_map(Volume::group_tables).map(|table| table.id).collect()
+        };
+        let differ = |id: VolumeId| {
+            let (was, is) = (named(self.held, self.old, &id), named(self.next, self.new, &id));
+            was.symmetric_difference(&is).copied().collect::<Vec<_>>()
+        };
+        volumes.into_iter().flat_map(differ).collect()
     }
 
     /// Those of the groups that enter the slice or leave it.

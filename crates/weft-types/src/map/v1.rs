@@ -3,10 +3,13 @@
 //! A node had one target, and its address was the node's. The first target of a node is written so. Others,
 //! and the drives that they serve, have fields of their own, which make the document one of schema 2.
 //! Volumes had lists of groups of their own; tables make it one of schema 4, and so do the numbers of
-//! attaches.
+//! attaches. File systems make it one of schema 6.
 
-use super::{DeltaError, DriveState, Durations, Group, GroupTable, GroupTables, MapVersion, NamedGroups};
-use super::{ObjectSpan, OfTarget, Pool, Relocation, Session, Striping, TableWindow, Target, VolumeState};
+use super::{DeltaError, DriveState, Durations, FileSystem, Group, GroupTable, GroupTables, MapVersion};
+use super::{
+    NamedGroups, ObjectSpan, OfTarget, Pool, Relocation, Session, SpanGroups, Striping, TableWindow,
+};
+use super::{Target, VolumeKind, VolumeState};
 use crate::{
     BlockCount, CapacityLevels, DeviceId, DriveId, FabricId, Generation, GroupId, GroupTableId, NodeId,
     PoolId, Protection, ScrubPlan, SessionId, Table, TargetId, VolumeId,
@@ -68,6 +71,9 @@ const SCHEMA_OF_A_TARGET: u32 = 3;
 
 /// The schema of a document whose volumes share lists of groups, or whose sessions have numbers.
 const SCHEMA_OF_GROUP_TABLES: u32 = 4;
+
+/// The schema of a document with a session that has several lanes.
+const SCHEMA_OF_LANES: u32 = 5;
 
 /// A map with these parts, and all others as another map has them.
 macro_rules! with_the_rest_of {
@@ -133,7 +139,8 @@ impl From<super::FabricMap> for FabricMap {
         };
         let is_plain = targets.is_empty() && m.drives.values().all(super::Drive::is_of_first_target);
         let schema = match (&m.of_target, is_plain) {
-            _ if m.sessions.values().any(|s| s.lanes() > 1) => super::FabricMap::SCHEMA,
+            _ if m.volumes.values().any(|v| v.kind != VolumeKind::Blocks) => super::FabricMap::SCHEMA,
+            _ if m.sessions.values().any(|s| s.lanes() > 1) => SCHEMA_OF_LANES,
             _ if !m.group_tables.is_empty() || m.sessions.values().any(|s| s.number != 0) => {
                 SCHEMA_OF_GROUP_TABLES
             }
@@ -206,6 +213,28 @@ struct Volume {
     state: VolumeState,
     thin: bool,
     created_ms: u64,
+    /// The file system that it is; since schema 6, as the next field.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    files: Option<Files>,
+    /// The file system that it holds metadata of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    file_system: Option<VolumeId>,
+}
+
+/// What a file system has instead of spans.
+#[derive(Clone, Serialize, Deserialize)]
+struct Files {
+    sets: Vec<Groups>,
+    shards: Vec<VolumeId>,
+}
+
+/// A list of groups of its own, or a window of a table.
+#[derive(Clone, Serialize, Deserialize)]
+struct Groups {
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    groups: Vec<GroupId>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    window: Option<TableWindow>,
 }
 
 /// A span: with its own groups, or with a window of a table since schema 4.
@@ -213,10 +242,8 @@ struct Volume {
 struct Span {
     first: u64,
     count: u64,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    groups: Vec<GroupId>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    window: Option<TableWindow>,
+    #[serde(flatten)]
+    groups: Groups,
 }
 
 impl Volume {
@@ -234,12 +261,19 @@ impl Volume {
             state: v.state,
             thin: v.thin,
             created_ms: v.created_ms,
+            files: v.files().map(Files::of),
+            file_system: v.system_of(),
         }
     }
 
     fn read(&self, tables: &GroupTables) -> Result<super::Volume, DeltaError> {
-        let read =
-            |span: &Span| span.read(tables).map_err(|window| DeltaError::NoTable { volume: self.id, window });
+        let missing = |window| DeltaError::NoTable { volume: self.id, window };
+        let read = |span: &Span| span.read(tables).map_err(missing);
+        let kind = match (&self.files, self.file_system) {
+            (Some(files), _) => VolumeKind::Files(files.read(tables).map_err(missing)?),
+            (None, Some(file_system)) => VolumeKind::System { file_system },
+            (None, None) => VolumeKind::Blocks,
+        };
         Ok(super::Volume {
             id: self.id,
             name: self.name.clone(),
@@ -252,24 +286,45 @@ impl Volume {
             state: self.state,
             thin: self.thin,
             created_ms: self.created_ms,
+            kind,
         })
+    }
+}
+
+impl Files {
+    fn of(files: &FileSystem) -> Files {
+        Files { sets: files.sets.iter().map(Groups::of).collect(), shards: files.shards.clone() }
+    }
+
+    fn read(&self, tables: &GroupTables) -> Result<FileSystem, TableWindow> {
+        let sets = self.sets.iter().map(|set| set.read(tables)).collect::<Result<_, _>>()?;
+        Ok(FileSystem { sets, shards: self.shards.clone() })
+    }
+}
+
+impl Groups {
+    fn of(groups: &SpanGroups) -> Groups {
+        match groups.named() {
+            NamedGroups::Own(groups) => Groups { groups: groups.to_vec(), window: None },
+            NamedGroups::Window(window) => Groups { groups: Vec::new(), window: Some(window) },
+        }
+    }
+
+    fn read(&self, tables: &GroupTables) -> Result<SpanGroups, TableWindow> {
+        let named = match self.window {
+            None => NamedGroups::Own(self.groups.clone().into()),
+            Some(window) => NamedGroups::Window(window),
+        };
+        named.found_in(tables)
     }
 }
 
 impl Span {
     fn of(span: &ObjectSpan) -> Span {
-        let (groups, window) = match span.groups.named() {
-            NamedGroups::Own(groups) => (groups.to_vec(), None),
-            NamedGroups::Window(window) => (Vec::new(), Some(window)),
-        };
-        Span { first: span.first, count: span.count, groups, window }
+        Span { first: span.first, count: span.count, groups: Groups::of(&span.groups) }
     }
 
     fn read(&self, tables: &GroupTables) -> Result<ObjectSpan, TableWindow> {
-        let named = match self.window {
-            None => NamedGroups::Own(self.groups.clone().into()),
-            Some(window) => NamedGroups::Window(window),
-        };
-        Ok(ObjectSpan { first: self.first, count: self.count, groups: named.found_in(tables)? })
+        Ok(ObjectSpan { first: self.first, count: self.count, groups: self.groups.read(tables)? })
     }
 }

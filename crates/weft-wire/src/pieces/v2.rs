@@ -12,12 +12,12 @@ use crate::DecodeError;
 use prost::{Message, Oneof};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use weft_types::limits::LANES_MAX;
+use weft_types::limits::{LANES_MAX, SETS_MAX, SHARDS_MAX};
 use weft_types::{
     AttachMode, BlockCount, CapacityLevels, DeviceId, DriveId, DriveState, Durations, Epoch, FabricId,
     Generation, GroupId, GroupTableId, MapSettings, MapVersion, NamedGroups, NodeId, ObjectSpan, PieceKey,
     PoolId, Protection, Role, ScrubRecord, SessionId, SessionSlot, SessionState, Striping, TableWindow,
-    TargetId, Version, VolumeId, VolumeState,
+    TargetId, Version, VolumeId, VolumeKind, VolumeState,
 };
 
 /// Pieces alone, or what a commit changed.
@@ -277,6 +277,32 @@ struct Volume {
     thin: bool,
     #[prost(uint64, tag = "13")]
     created_ms: u64,
+    /// The file system that it is. This and the next field take the feature
+    /// [`FEATURE_FILE_SYSTEMS`](super::FEATURE_FILE_SYSTEMS).
+    #[prost(message, optional, tag = "14")]
+    files: Option<FileSystem>,
+    /// The file system that it holds metadata of.
+    #[prost(uint64, optional, tag = "15")]
+    file_system: Option<u64>,
+}
+
+/// What a file system has instead of spans.
+#[derive(Clone, PartialEq, Message)]
+struct FileSystem {
+    #[prost(message, repeated, tag = "1")]
+    sets: Vec<GroupSet>,
+    #[prost(uint64, repeated, tag = "2")]
+    shards: Vec<u64>,
+}
+
+/// A list of groups of its own, or a window of a table.
+#[derive(Clone, PartialEq, Message)]
+struct GroupSet {
+    /// Each group's number less the one before it.
+    #[prost(sint64, repeated, tag = "1")]
+    group_steps: Vec<i64>,
+    #[prost(message, optional, tag = "2")]
+    window: Option<Window>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -459,7 +485,10 @@ impl Document {
     /// Whether a reader has to know tables of groups.
     pub(super) fn names_tables(&self) -> bool {
         self.put.iter().any(|piece| match &piece.kind {
-            Some(Kind::Volume(volume)) => volume.spans.iter().any(|span| span.window.is_some()),
+            Some(Kind::Volume(volume)) => {
+                let mut sets = volume.files.iter().flat_map(|files| &files.sets);
+                volume.spans.iter().any(|span| span.window.is_some()) || sets.any(|set| set.window.is_some())
+            }
             Some(Kind::GroupTable(_)) => true,
             _ => false,
         })
@@ -469,6 +498,15 @@ impl Document {
     pub(super) fn has_lanes(&self) -> bool {
         let is_wide = |kind: &Kind| matches!(kind, Kind::Session(session) if !session.lane_slots.is_empty());
         self.put.iter().any(|piece| piece.kind.as_ref().is_some_and(is_wide))
+    }
+
+    /// Whether a volume is a file system, or holds metadata of one.
+    pub(super) fn has_file_systems(&self) -> bool {
+        let is_of_one = |kind: &Kind| match kind {
+            Kind::Volume(volume) => volume.files.is_some() || volume.file_system.is_some(),
+            _ => false,
+        };
+        self.put.iter().any(|piece| piece.kind.as_ref().is_some_and(is_of_one))
     }
 
     fn read_pieces(&self) -> Result<Vec<weft_types::Piece>, DecodeError> {
@@ -715,11 +753,19 @@ impl Volume {
             state: number_of(&VOLUME_STATES, &v.state),
             thin: v.thin,
             created_ms: v.created_ms,
+            files: v.files().map(FileSystem::of),
+            file_system: v.system_of().map(|file_system| file_system.0),
         }
     }
 
     fn read(self) -> Result<weft_types::Volume<NamedGroups>, DecodeError> {
         let copies = self.copies.ok_or_else(|| invalid("protection", 0))?;
+        let kind = match (self.files, self.file_system) {
+            (Some(files), None) => VolumeKind::Files(files.read()?),
+            (None, Some(file_system)) => VolumeKind::System { file_system: VolumeId(file_system) },
+            (None, None) => VolumeKind::Blocks,
+            (Some(_), Some(file_system)) => return Err(invalid("file system of a file system", file_system)),
+        };
         Ok(weft_types::Volume {
             id: VolumeId(self.id),
             name: self.name,
@@ -736,31 +782,66 @@ impl Volume {
             state: value_of("volume state", &VOLUME_STATES, self.state)?,
             thin: self.thin,
             created_ms: self.created_ms,
+            kind,
+        })
+    }
+}
+
+impl FileSystem {
+    fn of(files: &weft_types::FileSystem<NamedGroups>) -> FileSystem {
+        let set = |groups: &NamedGroups| {
+            let (group_steps, window) = named_as(groups);
+            GroupSet { group_steps, window }
+        };
+        FileSystem {
+            sets: files.sets.iter().map(set).collect(),
+            shards: files.shards.iter().map(|shard| shard.0).collect(),
+        }
+    }
+
+    fn read(self) -> Result<weft_types::FileSystem<NamedGroups>, DecodeError> {
+        if self.sets.is_empty() || self.sets.len() > SETS_MAX {
+            return Err(invalid("sets", self.sets.len() as u64));
+        }
+        if self.shards.is_empty() || self.shards.len() > SHARDS_MAX {
+            return Err(invalid("shards", self.shards.len() as u64));
+        }
+        Ok(weft_types::FileSystem {
+            sets: self.sets.into_iter().map(|set| named_by(&set.group_steps, set.window)).collect(),
+            shards: self.shards.into_iter().map(VolumeId).collect(),
         })
     }
 }
 
 impl Span {
     fn of(span: &ObjectSpan<NamedGroups>) -> Span {
-        let (group_steps, window) = match &span.groups {
-            NamedGroups::Own(groups) => (steps_of(groups), None),
-            NamedGroups::Window(w) => {
-                (Vec::new(), Some(Window { table: w.table.0, first: w.first, count: w.count }))
-            }
-        };
+        let (group_steps, window) = named_as(&span.groups);
         Span { first: span.first, count: span.count, group_steps, window }
     }
 
     fn read(self) -> ObjectSpan<NamedGroups> {
-        let groups = match self.window {
-            None => NamedGroups::Own(groups_at(&self.group_steps).collect()),
-            Some(w) => NamedGroups::Window(TableWindow {
-                table: GroupTableId(w.table),
-                first: w.first,
-                count: w.count,
-            }),
-        };
+        let groups = named_by(&self.group_steps, self.window);
         ObjectSpan { first: self.first, count: self.count, groups }
+    }
+}
+
+/// A list of groups as the form has it: the groups, or a window of a table.
+fn named_as(groups: &NamedGroups) -> (Vec<i64>, Option<Window>) {
+    match groups {
+        NamedGroups::Own(groups) => (steps_of(groups), None),
+        NamedGroups::Window(w) => {
+            (Vec::new(), Some(Window { table: w.table.0, first: w.first, count: w.count }))
+        }
+    }
+}
+
+/// The list that the form has so.
+fn named_by(group_steps: &[i64], window: Option<Window>) -> NamedGroups {
+    match window {
+        None => NamedGroups::Own(groups_at(group_steps).collect()),
+        Some(w) => {
+            NamedGroups::Window(TableWindow { table: GroupTableId(w.table), first: w.first, count: w.count })
+        }
     }
 }
 

@@ -1,14 +1,15 @@
 //! Documents: the handshake, what members ask of each other, the fabric map, and its backup.
 
 use crate::samples::{
-    FABRIC, blocks, drive, finding_kinds, group, map, map_of_targets, map_with_lanes, map_with_tables, meter,
-    objects, process, sessions, slice_of_target, version,
+    FABRIC, blocks, drive, finding_kinds, group, map, map_of_targets, map_with_file_systems, map_with_lanes,
+    map_with_tables, meter, objects, process, sessions, slice_of_target, version,
 };
 use crate::{Case, Form, case, check, covers, document, documents_of, variants};
 use std::collections::BTreeSet;
 use weft_types::{
-    AttachMode, BlockCount, ChunkIndex, DeviceId, DriveId, Epoch, FabricId, FabricMap, Generation, GroupId,
-    MapVersion, Role, Session, SessionId, SessionSlot, Slice, TargetId, Version, VolumeId, VolumeLoad,
+    AttachKind, AttachMode, BlockCount, ChunkIndex, DeviceId, DriveId, Epoch, FabricId, FabricMap,
+    Generation, GroupId, MapVersion, Role, Session, SessionId, SessionSlot, Slice, TargetId, Version,
+    VolumeId, VolumeLoad,
 };
 use weft_wire::backup::{decode_backup, encode_backup};
 use weft_wire::collected::{Collected, CollectedDrive, DriveContents, decode_collected, encode_collected};
@@ -151,6 +152,21 @@ fn second_target() -> Join {
         process: 0x0102_0304_0506_0708,
         knows_targets: true,
         knows_lanes: false,
+        knows_file_systems: false,
+    }
+}
+
+/// The attach of a file system, or of the system volume of one.
+fn attach_of_kind(volume: &str, kind: AttachKind) -> ManagerRequest {
+    ManagerRequest::Attach {
+        volume: volume.into(),
+        mode: AttachMode::Shared,
+        preempt: false,
+        client: "host-a weft[77]".into(),
+        follows: None,
+        number: 0x5eed_0000_0000_0003,
+        lanes: 1,
+        kind,
     }
 }
 
@@ -174,7 +190,11 @@ fn requests_of_several_targets(incarnation: u64) -> Vec<ManagerRequest> {
             follows: None,
             number: 0x5eed_0000_0000_0002,
             lanes: 4,
+            kind: AttachKind::Blocks,
         },
+        ManagerRequest::Join(Join { knows_file_systems: true, ..only_target() }),
+        attach_of_kind("photos", AttachKind::Files),
+        attach_of_kind("photos:0", AttachKind::System),
     ]
 }
 
@@ -190,6 +210,7 @@ fn manager_requests() {
         follows: None,
         number: 0,
         lanes: 1,
+        kind: AttachKind::Blocks,
     };
     let client = Slice::Client {
         volumes: BTreeSet::from([VolumeId(21)]),
@@ -236,6 +257,7 @@ fn manager_requests() {
             follows: Some(client),
             number: 0x5eed_0000_0000_0001,
             lanes: 1,
+            kind: AttachKind::Blocks,
         },
     ];
     let requests = requests.into_iter().chain(requests_of_several_targets(incarnation)).collect();
@@ -473,6 +495,8 @@ fn the_map_and_its_backup() {
     check("map-with-tables.json", Form::Json, &[with_tables]);
     let with_lanes = case("map with lanes", map_with_lanes(), encode_map, decode_map);
     check("map-with-lanes.json", Form::Json, &[with_lanes]);
+    let with_files = case("map with file systems", map_with_file_systems(), encode_map, decode_map);
+    check("map-with-file-systems.json", Form::Json, &[with_files]);
     let of_target = case("slice of a target", slice_of_target(), encode_map, decode_map);
     check("slice.json", Form::Json, &[of_target]);
     let backup = case(
@@ -507,7 +531,8 @@ fn pieces_of_the_map() {
     let gone = without.delta_from(&map_with_tables());
     let gone = case("what a commit took out with a table", gone, encode_delta, decode_delta);
     let lanes = case("map with lanes", map_with_lanes(), encode_whole, decode_whole);
-    check("pieces.txt", Form::Hex, &[pieces, forth, back, slice, tables, gone, lanes]);
+    let files = case("map with file systems", map_with_file_systems(), encode_whole, decode_whole);
+    check("pieces.txt", Form::Hex, &[pieces, forth, back, slice, tables, gone, lanes, files]);
 }
 
 #[test]

@@ -6,11 +6,11 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use weft_types::{
     AttachMode, BlockCount, BlockRange, CapacityLevels, DeviceId, Drive, DriveId, DriveState, Durations,
-    Epoch, FabricId, FabricMap, Generation, Group, GroupId, GroupTable, GroupTableId, InterfaceLoad,
-    Latencies, MapVersion, MeterReading, Node, NodeId, ObjectId, ObjectSpan, Owner, Pool, PoolId,
-    ProcessLoad, Relocation, Role, ScrubFindingKind, ScrubPlan, ScrubRecord, Session, SessionId, SessionSlot,
-    SessionState, Slot, SpanGroups, Striping, Table, TableWindow, Target, TargetId, TargetSlice, Version,
-    Volume, VolumeId, VolumeState,
+    Epoch, FabricId, FabricMap, FileSystem, Generation, Group, GroupId, GroupTable, GroupTableId,
+    InterfaceLoad, Latencies, MapVersion, MeterReading, Node, NodeId, ObjectId, ObjectSpan, Owner, Pool,
+    PoolId, ProcessLoad, Relocation, Role, ScrubFindingKind, ScrubPlan, ScrubRecord, Session, SessionId,
+    SessionSlot, SessionState, Slot, SpanGroups, Striping, Table, TableWindow, Target, TargetId, TargetSlice,
+    Version, Volume, VolumeId, VolumeKind, VolumeState,
 };
 
 variants!(Role { InSync, Syncing, Out });
@@ -104,6 +104,7 @@ fn volumes() -> Table<VolumeId, Volume> {
         state,
         thin: true,
         created_ms: 1_700_000_000_000,
+        kind: VolumeKind::Blocks,
     };
     (21..).zip(states).map(volume).map(|volume| (volume.id, volume)).collect()
 }
@@ -174,6 +175,29 @@ pub fn map_with_lanes() -> FabricMap {
         |session| session.id != SessionId(31),
         |session| session.lane_slots = slots(session.id.0).collect(),
     );
+    map
+}
+
+/// A map with a file system of two sets, one of them a window of a table and one that names a group twice, and
+/// two system volumes.
+pub fn map_with_file_systems() -> FabricMap {
+    let mut map = map_with_lanes();
+    let table = map.group_tables.values().next().expect("it has one");
+    let window = TableWindow { table: table.id, first: 0, count: 2 };
+    let window = SpanGroups::of_table(table, window).expect("it is one of the table");
+    let twice = vec![GroupId(11), GroupId(15), GroupId(11)].into();
+    let shards = vec![VolumeId(41), VolumeId(42)];
+    let volume = map.volumes[&VolumeId(21)].clone();
+    let file_system = VolumeId(40);
+    for shard in &shards {
+        let name = format!("photos:{}", shard.0 - 41);
+        let kind = VolumeKind::System { file_system };
+        map.volumes.insert(*shard, Volume { id: *shard, name, kind, ..volume.clone() });
+    }
+    let kind = VolumeKind::Files(FileSystem { sets: vec![window, twice], shards });
+    let (name, size, spans) = ("photos".to_owned(), BlockCount(0), vec![]);
+    map.volumes.insert(file_system, Volume { id: file_system, name, size, spans, kind, ..volume });
+    map.next_id = 43;
     map
 }
 

@@ -250,6 +250,7 @@ impl Bench {
                 process: u64::from(node.id.0),
                 knows_targets: true,
                 knows_lanes: true,
+                knows_file_systems: true,
                 ..Join::default()
             });
             self.manage(PeerRole::Target(target.id), &join).await.map_err(|why| CliError::Failed {
@@ -399,6 +400,7 @@ impl Bench {
             follows: Some(Slice::of_nothing()),
             number: 0,
             lanes: 1,
+            kind: Default::default(),
         };
         let session = match self.manage(PeerRole::Client, &attach).await? {
             ManagerAnswer::Attached { session, .. } => session.id,
@@ -496,7 +498,7 @@ fn client_refresh(map: &FabricMap) -> Refresh {
 /// keep with it: each the slice of its target, which is reckoned from that of the first of them.
 fn told_of_first_session(map: &FabricMap) -> (u64, u64) {
     let volume = map.sessions.values().next().and_then(|s| map.volumes.get(&s.volume));
-    let groups = volume.iter().flat_map(|v| &v.spans).flat_map(|span| &span.groups);
+    let groups = volume.iter().flat_map(|v| v.groups());
     let slots = groups.filter_map(|id| map.groups.get(id)).flat_map(|group| &group.slots);
     let targets: BTreeSet<TargetId> =
         slots.filter_map(|slot| map.drives.get(&slot.drive)).map(|drive| drive.target).collect();

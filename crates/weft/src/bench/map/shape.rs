@@ -170,6 +170,7 @@ impl Shape {
                 state: VolumeState::Ready,
                 thin: true,
                 created_ms: 1_700_000_000_000,
+                kind: weft_types::VolumeKind::Blocks,
             };
             map.volumes.insert(id, volume);
             map.next_id += 1;

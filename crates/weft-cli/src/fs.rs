@@ -1,0 +1,278 @@
+//! `weft fs`: file systems on the fabric, as the manager lists them.
+
+use crate::confirm::confirm;
+use crate::connection::Connection;
+use crate::error::CliError;
+use crate::output::{Output, fields, note, table_or_note};
+use crate::paint::Paint;
+use crate::size::Size;
+use crate::table::{Table, row};
+use crate::volume::{Domain, health, state};
+use weft_api::{ApiAnswer, ApiRequest, FileSystemInfo};
+use weft_types::SessionId;
+use weft_types::limits::{COPIES_MAX, SHARDS_MAX};
+
+/// File systems: files and directories on the fabric
+#[derive(Clone, Debug, clap::Subcommand)]
+pub enum FsCommand {
+    /// Create a file system
+    ///
+    /// Data and metadata are kept in several copies, each on the drive of another node. A file system has no
+    /// size: it takes what is free in its pool. Its metadata is in shards, each in a volume of its own that is
+    /// created with it and not listed among volumes. How many there are never changes: as many nodes can serve
+    /// metadata at a time.
+    ///
+    /// All nodes have to run a release that knows file systems.
+    #[command(after_long_help = "Examples:\n  weft fs create home\n  \
+        weft fs create scratch --copies 1 --shards 64\n  \
+        weft fs create video --copies 3 --width 8 --stripe-unit 1MiB --dry-run")]
+    Create(FsCreateArgs),
+    /// List the file systems
+    #[command(after_long_help = "Examples:\n  weft fs list\n  \
+        weft fs list --json | jq -r '.file_systems[].name'")]
+    List,
+    /// Show a file system
+    #[command(after_long_help = "Examples:\n  weft fs show home")]
+    Show {
+        /// The file system's name
+        name: String,
+    },
+    /// Delete a file system with all files in it
+    ///
+    /// It is gone for clients at once; its space comes back as the nodes drop its blocks. A file system that is
+    /// mounted is refused, unless --force is given.
+    #[command(after_long_help = "Examples:\n  weft fs delete scratch\n  \
+        weft fs delete scratch --force --yes\n  weft fs delete scratch --dry-run")]
+    Delete(FsDeleteArgs),
+}
+
+/// Arguments of `weft fs create`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct FsCreateArgs {
+    /// The file system's name: 1 to 63 of A-Z a-z 0-9 . _ -, beginning with a letter or digit
+    pub name: String,
+    /// Copies of each block of data and of metadata, each on another node
+    #[arg(long, value_name = "N", default_value_t = 2,
+          value_parser = clap::value_parser!(u8).range(1..=COPIES_MAX as i64))]
+    pub copies: u8,
+    /// Shards of its metadata, 1 to 256 [default: 16]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=SHARDS_MAX as i64))]
+    pub shards: Option<u32>,
+    /// Over how many groups of drives neighbouring data of a file is spread where nobody says otherwise, 1 to 64
+    /// [default: up to 4]
+    #[arg(long, value_name = "N")]
+    pub width: Option<u32>,
+    /// How much of a file goes to one group before the next one's turn where nobody says otherwise, such as
+    /// 64KiB: a power of two [default: chosen by the manager]
+    #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
+    pub stripe_unit: Option<Size>,
+    /// The pool of drives to draw from [default: the pool 'default']
+    #[arg(long)]
+    pub pool: Option<String>,
+    /// What must not hold two copies of the same data
+    #[arg(long, value_enum, default_value_t = Domain::Node)]
+    pub failure_domain: Domain,
+    /// Go through all checks and change nothing
+    #[arg(long)]
+    pub dry_run: bool,
+}
+
+/// Arguments of `weft fs delete`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct FsDeleteArgs {
+    /// The file system's name
+    pub name: String,
+    /// Delete it even if clients have mounted it: they lose access at once
+    #[arg(long)]
+    pub force: bool,
+    /// Go through all checks and change nothing
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Do not ask first
+    #[arg(long)]
+    pub yes: bool,
+}
+
+pub(crate) async fn create(
+    connection: &Connection,
+    args: FsCreateArgs,
+    output: Output,
+) -> Result<(), CliError> {
+    let request = ApiRequest::FsCreate {
+        name: args.name,
+        protection: weft_types::Protection::mirror(args.copies),
+        pool: args.pool,
+        shards: args.shards,
+        stripe_unit_bytes: args.stripe_unit.map(|size| size.0),
+        width: args.width,
+        failure_domain: args.failure_domain.asked(),
+        dry_run: args.dry_run,
+    };
+    let answer = connection.ask(&request).await?;
+    let ApiAnswer::FileSystem { file_system, warnings, dry_run } = &answer else {
+        return Err(CliError::wrong_answer(connection.at()));
+    };
+    for warning in warnings {
+        note(&format!("warning: {warning}"));
+    }
+    if *dry_run {
+        note("nothing was changed; this is how it would be");
+    }
+    output.show(&answer, |_, _| created(file_system, *dry_run))
+}
+
+fn created(file_system: &FileSystemInfo, dry_run: bool) -> String {
+    format!(
+        "file system {} {}created: {}, {} shards, files striped over {} groups in units of {}\n",
+        file_system.name,
+        if dry_run { "would be " } else { "" },
+        file_system.protection,
+        file_system.shards,
+        file_system.width,
+        Size(file_system.stripe_unit_bytes)
+    )
+}
+
+pub(crate) async fn list(connection: &Connection, output: Output) -> Result<(), CliError> {
+    let answer = connection.ask(&ApiRequest::FsList {}).await?;
+    let ApiAnswer::FileSystems { file_systems } = &answer else {
+        return Err(CliError::wrong_answer(connection.at()));
+    };
+    let empty = "there are no file systems yet: `weft fs create` makes one";
+    output.show(&answer, |_, paint| table_or_note(&table(file_systems), paint, empty))
+}
+
+pub(crate) async fn show(connection: &Connection, name: &str, output: Output) -> Result<(), CliError> {
+    let answer = connection.ask(&ApiRequest::FsShow { name: name.to_owned() }).await?;
+    let ApiAnswer::FileSystem { file_system, .. } = &answer else {
+        return Err(CliError::wrong_answer(connection.at()));
+    };
+    output.show(&answer, |_, paint| describe(file_system, paint))
+}
+
+pub(crate) async fn delete(
+    connection: &Connection,
+    args: &FsDeleteArgs,
+    output: Output,
+) -> Result<(), CliError> {
+    let request = |dry_run| ApiRequest::FsDelete { name: args.name.clone(), force: args.force, dry_run };
+    if !args.dry_run {
+        // What would be refused is refused before anybody is asked.
+        let rehearsal = connection.ask(&request(true)).await?;
+        let ApiAnswer::FileSystemDeleting { file_system, .. } = rehearsal else {
+            return Err(CliError::wrong_answer(connection.at()));
+        };
+        let users = match file_system.sessions {
+            0 => String::new(),
+            1 => ", which 1 client uses now".to_owned(),
+            n => format!(", which {n} clients use now"),
+        };
+        let what =
+            format!("This deletes file system '{}' with all of its files{users}, for good.", args.name);
+        confirm(&what, &args.name, args.yes)?;
+    }
+    let answer = connection.ask(&request(args.dry_run)).await?;
+    let ApiAnswer::FileSystemDeleting { file_system, ended_sessions, dry_run } = &answer else {
+        return Err(CliError::wrong_answer(connection.at()));
+    };
+    output.show(&answer, |_, _| deleted(file_system, ended_sessions, *dry_run))
+}
+
+fn deleted(file_system: &FileSystemInfo, ended: &[SessionId], dry_run: bool) -> String {
+    let would = if dry_run { "would be " } else { "" };
+    let mut text = format!("file system {} {would}deleted\n", file_system.name);
+    if !ended.is_empty() {
+        let sessions: Vec<String> = ended.iter().map(SessionId::to_string).collect();
+        text.push_str(&format!("sessions {would}ended: {}\n", sessions.join(", ")));
+    }
+    text
+}
+
+fn table(file_systems: &[FileSystemInfo]) -> Table {
+    let mut table =
+        Table::new(&["FILE SYSTEM", ">COPIES", "HEALTH", "STATE", ">SHARDS", ">WIDTH", ">SESSIONS", "POOL"]);
+    for file_system in file_systems {
+        table.row(row![
+            file_system.name.as_str(),
+            &file_system.copies,
+            crate::status::health(file_system.health),
+            state(file_system.state),
+            &file_system.shards,
+            &file_system.width,
+            &file_system.sessions,
+            file_system.pool.as_str()
+        ]);
+    }
+    table
+}
+
+fn describe(file_system: &FileSystemInfo, paint: Paint) -> String {
+    let sets: Vec<String> = file_system.sets.iter().map(usize::to_string).collect();
+    let layout = format!(
+        "units of {} over {} objects of {}",
+        Size(file_system.stripe_unit_bytes),
+        file_system.width,
+        Size(file_system.object_bytes)
+    );
+    fields(
+        paint,
+        &[
+            ("file system", format!("{} ({})", file_system.name, file_system.id)),
+            ("state", state(file_system.state).to_owned()),
+            ("health", health(file_system.health).to_owned()),
+            ("copies", file_system.copies.to_string()),
+            ("shards", format!("{} of metadata", file_system.shards)),
+            ("new files", layout),
+            ("pool", format!("{}, in {} groups", file_system.pool, file_system.groups)),
+            ("sets", format!("{} groups", sets.join(", "))),
+            ("sessions", file_system.sessions.to_string()),
+            ("generation", file_system.generation.0.to_string()),
+            ("created", file_system.created.to_string()),
+        ],
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weft_api::{Health, Timestamp};
+    use weft_types::{Generation, Protection, VolumeId, VolumeState};
+
+    fn info() -> FileSystemInfo {
+        FileSystemInfo {
+            id: VolumeId(7),
+            name: "home".into(),
+            pool: "default".into(),
+            protection: Protection::mirror(2),
+            copies: 2,
+            stripe_unit_bytes: 256 << 10,
+            width: 4,
+            object_bytes: 64 << 20,
+            shards: 16,
+            sets: vec![12, 15],
+            state: VolumeState::Ready,
+            generation: Generation(1),
+            created: Timestamp::from_millis(0),
+            health: Health::Degraded,
+            groups: 15,
+            sessions: 1,
+        }
+    }
+
+    #[test]
+    fn a_file_system_is_told_in_words() {
+        assert_eq!(
+            created(&info(), true),
+            "file system home would be created: 2 copies, 16 shards, files striped over 4 groups in units of \
+             256 KiB\n"
+        );
+        assert_eq!(
+            deleted(&info(), &[SessionId(4)], false),
+            "file system home deleted\nsessions ended: ses4\n"
+        );
+        let shown = describe(&info(), Paint::off());
+        for part in ["home (vol7)", "12, 15 groups", "in 15 groups", "degraded: `weft status`"] {
+            assert!(shown.contains(part), "{part} in {shown}");
+        }
+    }
+}

@@ -1,0 +1,344 @@
+//! The public handles of an attached file system: reads and writes of byte ranges of an inode's objects.
+//!
+//! It owns how an inode's addresses become objects in groups. It knows no names, sizes, attributes or leases:
+//! whoever calls says which inode with which layout, and keeps apart what must not meet.
+
+use crate::attach::Attach;
+use crate::attached::Ended;
+use crate::block::{Blocks, Space};
+use crate::error::ClientError;
+use crate::group_io::{GroupIo, Place};
+use crate::lane::Lane;
+use crate::mirror::Mirror;
+use crate::range_lock::RangeLock;
+use crate::session::Session;
+use crate::volume::{AttachOptions, StatusExtent};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::{Rc, Weak};
+use std::time::Duration;
+use weft_layout::{FileLayout, file_blocks_max, group_of_file};
+use weft_rt::Buf;
+use weft_types::{
+    AttachMode, BLOCK_SIZE, BlockRange, ObjectId, Owner, SessionId, Striping, Volume as MapVolume,
+};
+
+/// An attached file system. Clones share the attach, which is one session however many files are used.
+///
+/// Call [`FileSystem::detach`] when done; a file system that is merely dropped counts as attached until its
+/// session expires.
+#[derive(Clone)]
+pub struct FileSystem(Rc<Inner>);
+
+struct Inner {
+    attach: Attach,
+    io_timeout: Duration,
+    locks: RefCell<Locks>,
+}
+
+/// What keeps writes of parts of blocks apart, for each inode that has a [`File`] or a write under way.
+#[derive(Default)]
+struct Locks {
+    by_inode: BTreeMap<u64, Weak<RangeLock>>,
+    /// As many entries as there are when those that nobody uses are looked for.
+    look_at: usize,
+}
+
+/// Entries below which it costs more to look for unused ones than to have them.
+const LOCKS_MIN: usize = 1024;
+
+impl Locks {
+    /// The lock of an inode: the same as long as somebody has it.
+    fn of(&mut self, inode: u64) -> Rc<RangeLock> {
+        if let Some(lock) = self.by_inode.get(&inode).and_then(Weak::upgrade) {
+            return lock;
+        }
+        if self.by_inode.len() >= self.look_at.max(LOCKS_MIN) {
+            self.by_inode.retain(|_, lock| lock.strong_count() > 0);
+            self.look_at = 2 * self.by_inode.len();
+        }
+        let lock = Rc::default();
+        self.by_inode.insert(inode, Rc::downgrade(&lock));
+        lock
+    }
+}
+
+impl FileSystem {
+    /// With the other lanes of the attach.
+    pub(crate) fn of_first_lane(
+        session: Rc<Session>,
+        options: AttachOptions,
+        lanes: Vec<Lane>,
+    ) -> FileSystem {
+        let (attach, io_timeout) = (Attach::new(session, lanes), options.io_timeout);
+        FileSystem(Rc::new(Inner { attach, io_timeout, locks: RefCell::default() }))
+    }
+
+    /// The other lanes of the attach, each to be opened on an executor of its own by
+    /// [`Lane::open_file_system`]; none once they were taken, and none of a lane that is not the first one.
+    pub fn take_lanes(&self) -> Vec<Lane> {
+        self.0.attach.take_lanes()
+    }
+
+    /// Which lane of the attach this is; 0: the first one, which keeps the attach alive.
+    pub fn lane(&self) -> usize {
+        self.session().seat.number
+    }
+
+    /// How many lanes the attach has, this one too.
+    pub fn lanes(&self) -> usize {
+        self.session().lanes
+    }
+
+    /// The file system's name.
+    pub fn name(&self) -> &str {
+        &self.session().volume_name
+    }
+
+    /// The session of this attach.
+    pub fn session_id(&self) -> SessionId {
+        self.session().id
+    }
+
+    /// What this attach may do.
+    pub fn mode(&self) -> AttachMode {
+        self.session().mode
+    }
+
+    /// The layout of a new file for which nobody has said another: in the newest set of the map that this client
+    /// has.
+    ///
+    /// # Errors
+    /// [`ClientError::Fenced`] if the file system is gone.
+    pub fn default_layout(&self) -> Result<FileLayout, ClientError> {
+        let listed = |volume: &MapVolume| Ok(FileLayout::default_of(volume));
+        with_listed(self.session(), listed)?.ok_or_else(|| self.session().fenced())
+    }
+
+    /// The data of an inode. It costs no message, and says nothing of whether there is such an inode: objects
+    /// that nobody has written read as zeroes.
+    ///
+    /// All that is read and written of an inode has to go by the same layout: another one finds other objects.
+    ///
+    /// # Errors
+    /// [`ClientError::Layout`] if the layout does not fit the file system; [`ClientError::Fenced`] if that is
+    /// gone.
+    pub fn file(&self, inode: u64, layout: FileLayout) -> Result<File, ClientError> {
+        let session = self.session();
+        let striping = with_listed(session, |volume| layout.striping(volume).map_err(ClientError::Layout))?;
+        let space = FileSpace { io: self.0.attach.io.clone(), inode, set: layout.set, striping };
+        let lock = self.0.locks.borrow_mut().of(inode);
+        let blocks = Blocks::with_lock(space, self.0.io_timeout, lock);
+        Ok(File(Rc::new(FileInner { blocks, file_system: self.0.clone() })))
+    }
+
+    /// Makes completed writes durable: they are already, so this only fails if the attach has ended.
+    ///
+    /// # Errors
+    /// [`ClientError::Fenced`], [`ClientError::SessionOver`].
+    pub async fn flush(&self) -> Result<(), ClientError> {
+        self.session().check()
+    }
+
+    /// Why this attach is over, in the manager's words if it answers within two seconds. None if it
+    /// is not over, as far as this client knows.
+    pub async fn why_over(&self) -> Option<ClientError> {
+        self.session().why_over().await
+    }
+
+    /// Ends the attach, as [`crate::Volume::detach`] does.
+    pub async fn detach(&self) {
+        self.0.attach.detach().await;
+    }
+
+    fn session(&self) -> &Session {
+        self.0.attach.session()
+    }
+}
+
+/// The data of one inode of an attached file system. Every block of 4096 bytes is one atomic register, as in a
+/// [`crate::Volume`]; a completed write is durable on every in-sync replica.
+///
+/// It has no size: what was never written reads as zeroes, up to [`File::size_max`].
+///
+/// A write that is not whole blocks reads, changes and writes the blocks at its ends. This handle, its clones and
+/// other handles of the inode by this lane are kept apart; the caller makes sure that no other lane and no other
+/// client writes these blocks meanwhile.
+#[derive(Clone)]
+pub struct File(Rc<FileInner>);
+
+struct FileInner {
+    blocks: Blocks<FileSpace>,
+    file_system: Rc<Inner>,
+}
+
+impl File {
+    /// The inode.
+    pub fn inode(&self) -> u64 {
+        self.0.blocks.space.inode
+    }
+
+    /// Where a file with this layout ends at the latest, in bytes: as many objects as an inode can have, and no
+    /// more than 2^63 - 1.
+    pub fn size_max(&self) -> u64 {
+        let blocks = file_blocks_max(&self.0.blocks.space.striping);
+        let most = i64::MAX as u64;
+        blocks.bytes().map_or(most, |bytes| bytes.min(most))
+    }
+
+    /// Reads `length` bytes at `offset`: buffers that together are the range, in order.
+    ///
+    /// # Errors
+    /// [`ClientError::OutOfBounds`] at once; [`ClientError::TimedOut`] if a group had no replica;
+    /// [`ClientError::Damaged`] if no replica has a good copy.
+    pub async fn read(&self, offset: u64, length: u64) -> Result<Vec<Buf>, ClientError> {
+        if self.is_nothing(offset, length)? {
+            return Ok(Vec::new());
+        }
+        let _busy = self.0.file_system.attach.begin();
+        self.0.blocks.read(offset, length).await
+    }
+
+    /// Writes the buffers, one behind the other, at `offset`. When it completes, the data is durable on every
+    /// replica of the write set.
+    ///
+    /// Poll the future to its end, or drop it: one that is kept and not polled keeps other writes to these
+    /// blocks waiting. Dropping it does not cancel the write.
+    ///
+    /// # Errors
+    /// Those of [`File::read`], and [`ClientError::ReadOnly`], [`ClientError::NoSpace`]. After
+    /// [`ClientError::TimedOut`], or if the future is dropped, the write may go on in the background and still
+    /// take effect, but never over a write that this client called later.
+    pub async fn write(&self, offset: u64, bufs: Vec<Buf>) -> Result<(), ClientError> {
+        let length = bufs.iter().map(|b| b.len() as u64).sum();
+        if self.changes_nothing(offset, length)? {
+            return Ok(());
+        }
+        let _busy = self.0.file_system.attach.begin();
+        self.0.blocks.write(offset, length, bufs).await
+    }
+
+    /// Makes `length` bytes at `offset` read as zeroes, and gives back the space of whole blocks.
+    ///
+    /// # Errors
+    /// Those of [`File::write`].
+    pub async fn write_zeroes(&self, offset: u64, length: u64) -> Result<(), ClientError> {
+        if self.changes_nothing(offset, length)? {
+            return Ok(());
+        }
+        let _busy = self.0.file_system.attach.begin();
+        self.0.blocks.write_zeroes(offset, length).await
+    }
+
+    /// Gives back the space of the whole blocks in the range; they read as zeroes afterwards. Parts of blocks
+    /// at its ends keep their contents.
+    ///
+    /// # Errors
+    /// Those of [`File::write`].
+    pub async fn discard(&self, offset: u64, length: u64) -> Result<(), ClientError> {
+        if self.changes_nothing(offset, length)? {
+            return Ok(());
+        }
+        let _busy = self.0.file_system.attach.begin();
+        self.0.blocks.discard(offset, length).await
+    }
+
+    /// Which parts of a range hold data, cautiously: what a write in flight may have filled counts as data.
+    ///
+    /// # Errors
+    /// Those of [`File::read`].
+    pub async fn block_status(&self, offset: u64, length: u64) -> Result<Vec<StatusExtent>, ClientError> {
+        if self.is_nothing(offset, length)? {
+            return Ok(Vec::new());
+        }
+        let _busy = self.0.file_system.attach.begin();
+        let runs = self.0.blocks.zeroes(offset, length).await?;
+        Ok(runs.into_iter().map(|(length, is_zero)| StatusExtent { length, is_zero }).collect())
+    }
+
+    /// Whether a range that is in bounds is empty.
+    fn is_nothing(&self, offset: u64, length: u64) -> Result<bool, ClientError> {
+        let size = self.size_max();
+        match offset.checked_add(length).is_some_and(|end| end <= size) {
+            true => Ok(length == 0),
+            false => Err(ClientError::OutOfBounds { offset, length, size }),
+        }
+    }
+
+    fn changes_nothing(&self, offset: u64, length: u64) -> Result<bool, ClientError> {
+        let session = self.0.file_system.attach.session();
+        if session.mode == AttachMode::ReadOnly {
+            return Err(ClientError::ReadOnly { volume: session.volume_name.clone() });
+        }
+        self.is_nothing(offset, length)
+    }
+}
+
+/// What the newest map says of the file system; without it the attach is over.
+fn with_listed<T>(
+    session: &Session,
+    say: impl FnOnce(&MapVolume) -> Result<T, ClientError>,
+) -> Result<T, ClientError> {
+    match session.fabric.map().volumes.get(&session.volume) {
+        Some(volume) => say(volume),
+        None => {
+            session.end(Ended::Fenced);
+            Err(session.fenced())
+        }
+    }
+}
+
+/// The blocks of an inode: its layout is fixed, the groups of a set are never others.
+struct FileSpace {
+    io: Rc<Mirror>,
+    inode: u64,
+    set: u8,
+    striping: Striping,
+}
+
+impl Space for FileSpace {
+    type Io = Mirror;
+
+    fn io(&self) -> &Rc<Mirror> {
+        &self.io
+    }
+
+    fn striping(&self) -> Result<Striping, ClientError> {
+        with_listed(self.io.session(), |_| Ok(self.striping))
+    }
+
+    fn place(&self, object_index: u64, range: BlockRange) -> Result<Place, ClientError> {
+        let session = self.io.session();
+        let index = u32::try_from(object_index).expect("a range within `File::size_max` has such objects");
+        let group = |volume: &MapVolume| Ok(group_of_file(volume, self.set, self.inode, index));
+        let group = with_listed(session, group)?.ok_or_else(|| session.fenced())?;
+        let owner = Owner::Inode { file_system: session.volume, inode: self.inode };
+        let object = ObjectId::new(owner, object_index);
+        Ok(Place { group, object, range, request: session.number_request() })
+    }
+
+    /// The ranges of whole blocks are kept apart from parts of blocks, too.
+    fn writes_parts(&self) -> bool {
+        true
+    }
+}
+
+const _: () = assert!((i64::MAX as u64) / (BLOCK_SIZE as u64) < u64::MAX / 2, "addresses of blocks fit");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_inode_has_one_lock_for_as_long_as_somebody_has_it() {
+        let mut locks = Locks::default();
+        let first = locks.of(7);
+        assert!(Rc::ptr_eq(&first, &locks.of(7)) && !Rc::ptr_eq(&first, &locks.of(8)));
+        for inode in 100..100 + 4 * LOCKS_MIN as u64 {
+            drop(locks.of(inode));
+        }
+        assert!(locks.by_inode.len() <= LOCKS_MIN && Rc::ptr_eq(&first, &locks.of(7)));
+        let held: Vec<_> = (10_000..10_000 + 4 * LOCKS_MIN as u64).map(|inode| locks.of(inode)).collect();
+        assert!(held.iter().zip(10_000..).all(|(lock, inode)| Rc::ptr_eq(lock, &locks.of(inode))));
+    }
+}

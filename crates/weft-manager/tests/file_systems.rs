@@ -1,0 +1,177 @@
+//! File systems, as tools and clients ask for them: what they list, who attaches what, and who has to know them.
+
+mod harness;
+
+use harness::*;
+use weft_api::{ApiAnswer, ApiRequest, ErrorCode, FileSystemInfo, Health, VolumeInfo};
+use weft_rt::sim::Sim;
+use weft_types::AttachMode::{self, Exclusive, ReadOnly, Shared};
+use weft_types::{AttachKind, Session, TargetId, VolumeState};
+use weft_wire::Status;
+use weft_wire::control::{ManagerAnswer, ManagerRequest, TargetRequest};
+use weft_wire::handshake::PeerRole;
+
+fn fs_of(name: &str, copies: u8) -> ApiRequest {
+    ApiRequest::FsCreate {
+        name: name.into(),
+        protection: weft_types::Protection::mirror(copies),
+        pool: None,
+        shards: Some(3),
+        stripe_unit_bytes: Some(128 << 10),
+        width: None,
+        failure_domain: Default::default(),
+        dry_run: false,
+    }
+}
+
+async fn created(request: ApiRequest) -> FileSystemInfo {
+    match operate(request).await {
+        Ok(ApiAnswer::FileSystem { file_system, .. }) => file_system,
+        other => panic!("{other:?}"),
+    }
+}
+
+async fn volumes(all: bool) -> Vec<VolumeInfo> {
+    match operate(ApiRequest::VolumeList { all }).await {
+        Ok(ApiAnswer::Volumes { volumes }) => volumes,
+        other => panic!("{other:?}"),
+    }
+}
+
+async fn attach_as(kind: AttachKind, name: &str, mode: AttachMode) -> Result<Session, (Status, String)> {
+    let link = connect(PeerRole::Client).await;
+    let (volume, client) = (name.into(), "test".into());
+    let follows = None;
+    let request =
+        ManagerRequest::Attach { volume, mode, preempt: false, client, follows, number: 0, lanes: 1, kind };
+    match ask(&link, &request).await? {
+        (ManagerAnswer::Attached { session, .. }, _) => Ok(session),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_file_system_is_created_shown_and_deleted_with_its_system_volumes() {
+    Sim::new(1).block_on(async {
+        let (service, targets, _) = fabric(2).await;
+        operate(volume_of("v", 2)).await.unwrap();
+        let mut rehearsal = fs_of("photos", 2);
+        let ApiRequest::FsCreate { dry_run, .. } = &mut rehearsal else { panic!() };
+        *dry_run = true;
+        let planned = created(rehearsal).await;
+        assert!(service.map().file_systems().next().is_none());
+        let info = created(fs_of("photos", 2)).await;
+        assert_eq!((info.id, info.groups, info.health), (planned.id, planned.groups, Health::Healthy));
+        assert_eq!((info.shards, info.sets.len(), info.stripe_unit_bytes), (3, 1, 128 << 10));
+        let names = |volumes: Vec<VolumeInfo>| volumes.into_iter().map(|v| v.name).collect::<Vec<_>>();
+        assert_eq!(names(volumes(false).await), ["v"]);
+        let all = volumes(true).await;
+        assert_eq!(all[0].file_system.as_deref(), Some("photos"));
+        assert_eq!(names(all), ["photos:0", "photos:1", "photos:2", "v"]);
+        let Ok(ApiAnswer::FileSystems { file_systems }) = operate(ApiRequest::FsList {}).await else {
+            panic!()
+        };
+        assert_eq!(file_systems, [info]);
+        let status = status().await;
+        assert_eq!((status.volumes, status.file_systems), (1, 1));
+
+        attach_as(AttachKind::Files, "photos", Shared).await.unwrap();
+        let delete = |force, dry_run| ApiRequest::FsDelete { name: "photos".into(), force, dry_run };
+        let error = operate(delete(false, false)).await.unwrap_err();
+        assert!(error.code == ErrorCode::Refused && error.hint.unwrap().contains("--force"));
+        let Ok(ApiAnswer::FileSystemDeleting { ended_sessions, .. }) = operate(delete(true, true)).await
+        else {
+            panic!()
+        };
+        assert_eq!(ended_sessions.len(), 1);
+        let ids: Vec<_> = service.map().volumes.values().filter(|v| v.name != "v").map(|v| v.id).collect();
+        operate(delete(true, false)).await.unwrap();
+        let map = service.map();
+        let is_closed = |v: &weft_types::Volume| v.name == "v" || v.state == VolumeState::Deleting;
+        assert!(map.volumes.values().all(is_closed));
+        eventually("all are gone", ms(3000), || service.map().volumes.len() == 1).await;
+        for target in &targets {
+            let dropped = |id| {
+                let is_that = |r: &TargetRequest| *r == TargetRequest::DropVolume { volume: id };
+                target.log.borrow().iter().any(|(_, request)| is_that(request))
+            };
+            assert!(ids.iter().all(|id| dropped(*id)), "each is dropped by itself");
+        }
+    });
+}
+
+#[test]
+fn what_is_one_thing_is_not_taken_for_another() {
+    Sim::new(2).block_on(async {
+        let (_service, _targets, _) = fabric(2).await;
+        operate(volume_of("v", 2)).await.unwrap();
+        created(fs_of("photos", 2)).await;
+        use AttachKind::{Blocks, Files, System};
+        for (kind, name, mode, says) in [
+            (Blocks, "photos", Shared, "'photos' is a file system"),
+            (System, "photos", Exclusive, "'photos' is a file system"),
+            (Files, "v", Shared, "'v' is a volume of blocks"),
+            (System, "v", Exclusive, "'v' is a volume of blocks"),
+            (Blocks, "photos:1", Shared, "holds metadata of file system 'photos'"),
+            (Files, "photos:1", Shared, "holds metadata of file system 'photos'"),
+            (Files, "photos", Exclusive, "cannot be attached exclusively"),
+        ] {
+            let (status, text) = attach_as(kind, name, mode).await.unwrap_err();
+            assert!(status == Status::Refused && text.contains(says), "{kind:?} of {name}: {text}");
+        }
+        attach_as(Files, "photos", Shared).await.unwrap();
+        attach_as(Files, "photos", ReadOnly).await.unwrap();
+        attach_as(System, "photos:1", Exclusive).await.unwrap();
+        let show = |name: &str| ApiRequest::VolumeShow { name: name.into() };
+        let fs_show = |name: &str| ApiRequest::FsShow { name: name.into() };
+        let resize =
+            |name: &str| ApiRequest::VolumeResize { name: name.into(), size_bytes: 2 << 40, dry_run: false };
+        let delete = |name: &str| ApiRequest::VolumeDelete { name: name.into(), force: true, dry_run: false };
+        for (request, says, hint) in [
+            (show("photos"), "'photos' is a file system", "weft fs show photos"),
+            (resize("photos"), "'photos' is a file system", "weft fs show photos"),
+            (delete("photos"), "'photos' is a file system", "weft fs show photos"),
+            (resize("photos:0"), "system volume of file system 'photos'", "weft fs show photos"),
+            (delete("photos:0"), "system volume of file system 'photos'", "weft fs show photos"),
+            (fs_show("v"), "'v' is a volume", "weft volume show v"),
+            (fs_show("photos:0"), "system volume", "weft fs list"),
+            (fs_show("none"), "there is no file system 'none'", "weft fs list"),
+            (fs_of("v", 2), "already a volume named 'v'", "choose another name"),
+            (volume_of("photos", 2), "already a file system named 'photos'", "choose another name"),
+        ] {
+            let error = operate(request.clone()).await.unwrap_err();
+            let hints = error.hint.as_deref().unwrap_or_default();
+            assert!(error.message.contains(says) && hints.contains(hint), "{request:?}: {error:?}");
+        }
+        assert!(matches!(operate(show("photos:0")).await, Ok(ApiAnswer::Volume { .. })), "it can be seen");
+        let scrub = ApiRequest::ScrubStart { volumes: vec!["photos".into()] };
+        assert!(operate(scrub).await.is_ok());
+    });
+}
+
+#[test]
+fn file_systems_and_targets_that_do_not_know_them_do_not_come_together() {
+    Sim::new(3).block_on(async {
+        let service = Service::start().await;
+        let (older, newer) = (FakeTarget::new(1, &[1]), FakeTarget::new(2, &[2]));
+        older.knows_file_systems.set(false);
+        [&older, &newer].into_iter().for_each(|target| drop(target.start()));
+        all_up(&service, &[older.clone(), newer.clone()]).await;
+        operate(volume_of("v", 2)).await.unwrap();
+        let error = operate(fs_of("photos", 2)).await.unwrap_err();
+        let says = error.message.contains("node 'node-1' runs an older release");
+        assert!(says && error.hint.unwrap().contains("upgrade all nodes"), "{}", error.message);
+        older.kill();
+        older.knows_file_systems.set(true);
+        older.start();
+        weft_rt::sleep(ms(100)).await;
+        all_up(&service, &[older.clone(), newer.clone()]).await;
+        created(fs_of("photos", 2)).await;
+        older.kill();
+        older.knows_file_systems.set(false);
+        let link = connect(PeerRole::Target(TargetId::default())).await;
+        let (status, text) = ask(&link, &older.join()).await.unwrap_err();
+        let says = text.contains("upgrade node 'node-1'") && text.contains("file system 'photos'");
+        assert!(status == Status::Refused && says, "{text}");
+    });
+}
