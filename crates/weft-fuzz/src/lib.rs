@@ -9,6 +9,7 @@ mod cli;
 mod corpus;
 mod document;
 mod drive;
+mod files;
 mod memory;
 mod mutate;
 mod nbd;

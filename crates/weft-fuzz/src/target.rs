@@ -1,6 +1,6 @@
 //! What is fuzzed: the table of all targets, and how one of them is held to its property.
 
-use crate::{cli, document, drive, memory, nbd, wire};
+use crate::{cli, document, drive, files, memory, nbd, wire};
 
 /// Memory that any target may take, whatever its input: what its own scene needs.
 const ALLOWANCE_BYTES: usize = 1 << 20;
@@ -70,6 +70,12 @@ pub const TARGETS: &[Target] = &[
     Target::new("state", 50_000, drive::state, drive::state_seeds),
     Target::new("image", 800, drive::image, drive::image_seeds).with_scene(64 << 20),
     Target::new("image-format-1", 400, drive::image_of_format_1, drive::image_seeds).with_scene(64 << 20),
+    Target::new("file-request", 50_000, files::request, files::request_seeds),
+    Target::new("file-answer", 50_000, files::answer, files::answer_seeds),
+    Target::new("shard-changes", 25_000, files::changes, files::changes_seeds),
+    Target::new("shard-log-block", 10_000, files::log_block, files::log_block_seeds),
+    Target::new("shard-superblock", 10_000, files::superblock, files::superblock_seeds),
+    Target::new("shard-page", 25_000, files::page, files::page_seeds),
     Target::new("value", 50_000, cli::value, cli::value_seeds),
     Target::new("local-config", 10_000, cli::local_config, cli::local_config_seeds),
     Target::new("watch-record", 600, cli::watch_record, cli::watch_record_seeds).with_scene(32 << 20),

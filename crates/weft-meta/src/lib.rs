@@ -5,11 +5,16 @@
 //! an operation does is decided by pure code ([`decide`]). The shard never touches the data of files, and it
 //! talks to nobody but its volume.
 
+/// Whether this program was built with the doors that fuzzing goes through.
+pub const HAS_FUZZING_DOORS: bool = cfg!(feature = "fuzzing");
+
 mod change;
 mod check;
 mod checkpoint;
 mod decide;
 mod error;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod key;
 mod log;
 mod medium;

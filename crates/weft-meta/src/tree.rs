@@ -304,13 +304,13 @@ fn split(parts: &[Encoded]) -> Vec<Range<usize>> {
 }
 
 /// A page that was read.
-struct Loaded<'a> {
-    bytes: Vec<u8>,
-    name: ShardName,
-    page: PageRef,
+pub(crate) struct Loaded<'a> {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) name: ShardName,
+    pub(crate) page: PageRef,
     /// No key in it is lower.
-    bound: &'a Key,
-    level: u8,
+    pub(crate) bound: &'a Key,
+    pub(crate) level: u8,
 }
 
 impl Loaded<'_> {
@@ -334,7 +334,7 @@ impl Loaded<'_> {
     }
 
     /// Puts its items in the tables.
-    fn items(&self, tables: &mut Tables) -> Result<(), MetaError> {
+    pub(crate) fn items(&self, tables: &mut Tables) -> Result<(), MetaError> {
         self.read(|d| {
             let (key, value) = (d.u16()?, d.u16()?);
             let key = decode_key(d, key)?;
@@ -346,7 +346,7 @@ impl Loaded<'_> {
     }
 
     /// Adds the pages below it.
-    fn children(&self, below: &mut BTreeMap<Key, PageRef>) -> Result<(), MetaError> {
+    pub(crate) fn children(&self, below: &mut BTreeMap<Key, PageRef>) -> Result<(), MetaError> {
         self.read(|d| {
             let length = d.u16()?;
             let page = PageRef { block: d.u64()?, crc: d.u32()? };

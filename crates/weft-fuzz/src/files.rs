@@ -1,0 +1,185 @@
+//! Targets of file systems: requests and answers, and what is on a shard's volume.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use weft_meta::{Medium, MediumError, Shard, ShardFormat, ShardName, format_shard, fuzzing};
+use weft_rt::Buf;
+use weft_rt::sim::Sim;
+use weft_types::{BLOCK_SIZE, FileKind, FileTime, InodeNumber, SessionId};
+use weft_wire::files::*;
+use weft_wire::{Decoder, Encoder};
+
+/// A request to a shard.
+pub(crate) fn request(bytes: &[u8]) {
+    let mut d = Decoder::new(bytes);
+    let Ok(request) = FileRequest::decode(&mut d) else { return };
+    assert_eq!(FileRequest::decode(&mut Decoder::new(&encoded(&request))).as_ref(), Ok(&request));
+}
+
+fn encoded(request: &FileRequest) -> Vec<u8> {
+    let mut e = Encoder::default();
+    request.encode(&mut e);
+    e.0
+}
+
+/// Operations of every kind.
+fn operations() -> Vec<Operation> {
+    let at = |name: &[u8]| NameIn { directory: InodeNumber::ROOT, name: name.to_vec() };
+    let made = |kind, target: &[u8]| NewInode {
+        kind,
+        mode: 0o644,
+        uid: 1,
+        gid: 2,
+        device: 0,
+        target: target.to_vec(),
+    };
+    let inode = InodeNumber(2);
+    let time = Some(SetTime::At(FileTime { seconds: -1, nanoseconds: 5 }));
+    let (mode, uid, gid, size) = (Some(0o600), Some(3), Some(4), Some(5));
+    let changes = AttributeChanges { mode, uid, gid, size, accessed: time, modified: Some(SetTime::Now) };
+    vec![
+        Operation::Create(at(b"file"), made(FileKind::Regular, b"")),
+        Operation::Create(at(b"link"), made(FileKind::Symlink, b"../target")),
+        Operation::Create(at(b"folder"), made(FileKind::Directory, b"")),
+        Operation::CreateUnnamed(InodeNumber::ROOT, made(FileKind::Regular, b"")),
+        Operation::Link(inode, at(b"again")),
+        Operation::Change(inode, changes),
+        Operation::SetXattr(inode, b"user.a".to_vec(), vec![1; 1100], XattrMode::Create),
+        Operation::Rename(at(b"file"), at(b"moved"), RenameMode::Replace),
+        Operation::Unlink(at(b"again")),
+        Operation::RemoveDirectory(at(b"missing")),
+        Operation::RemoveXattr(inode, b"user.b".to_vec()),
+        Operation::Find(at(b"moved")),
+        Operation::Attributes(inode),
+        Operation::List { directory: InodeNumber::ROOT, after: 0, limit: 10 },
+        Operation::Target(InodeNumber(3)),
+        Operation::Xattr(inode, b"user.a".to_vec()),
+        Operation::XattrNames(inode),
+    ]
+}
+
+fn requests() -> Vec<FileRequest> {
+    let of =
+        |(n, operation)| FileRequest { session: SessionId(4), number: n as u64 + 1, answered: 0, operation };
+    operations().into_iter().enumerate().map(of).collect()
+}
+
+pub(crate) fn request_seeds() -> Vec<Vec<u8>> {
+    requests().iter().map(encoded).collect()
+}
+
+/// An answer of a shard.
+pub(crate) fn answer(bytes: &[u8]) {
+    let mut d = Decoder::new(bytes);
+    let Ok(answer) = Answer::decode(&mut d) else { return };
+    let mut e = Encoder::default();
+    answer.encode(&mut e);
+    assert_eq!(Answer::decode(&mut Decoder::new(&e.0)).as_ref(), Ok(&answer));
+}
+
+pub(crate) fn answer_seeds() -> Vec<Vec<u8>> {
+    let encode = |answer: &Answer| {
+        let mut e = Encoder::default();
+        answer.encode(&mut e);
+        e.0
+    };
+    used().answers.iter().map(encode).collect()
+}
+
+/// Changes as the log of a shard holds them.
+pub(crate) fn changes(bytes: &[u8]) {
+    fuzzing::changes(bytes);
+}
+
+pub(crate) fn changes_seeds() -> Vec<Vec<u8>> {
+    vec![used().changes]
+}
+
+/// A block of the log of a shard.
+pub(crate) fn log_block(bytes: &[u8]) {
+    fuzzing::log_block(bytes);
+}
+
+pub(crate) fn log_block_seeds() -> Vec<Vec<u8>> {
+    blocks_with(b"WMLG").into_iter().map(|block| block[..512].to_vec()).collect()
+}
+
+/// A superblock of a shard.
+pub(crate) fn superblock(bytes: &[u8]) {
+    fuzzing::superblock(bytes);
+}
+
+pub(crate) fn superblock_seeds() -> Vec<Vec<u8>> {
+    blocks_with(b"WEFTMETA").into_iter().map(|block| block[..128].to_vec()).collect()
+}
+
+/// What a page of a shard's tables holds, behind its level and count.
+pub(crate) fn page(bytes: &[u8]) {
+    fuzzing::page(bytes);
+}
+
+pub(crate) fn page_seeds() -> Vec<Vec<u8>> {
+    // Level and count are at 14 and 16 of a page, its length at 18, what it holds from 40 on.
+    let of = |page: Vec<u8>| {
+        let length = usize::from(u16::from_le_bytes([page[18], page[19]]));
+        [&page[14..15], &page[16..18], &page[40..40 + length]].concat()
+    };
+    blocks_with(b"WMPG").into_iter().map(of).collect()
+}
+
+fn blocks_with(magic: &[u8]) -> Vec<Vec<u8>> {
+    used().blocks.into_values().filter(|block| block.starts_with(magic)).collect()
+}
+
+/// A shard that was used.
+struct Used {
+    blocks: BTreeMap<u64, Vec<u8>>,
+    answers: Vec<Answer>,
+    changes: Vec<u8>,
+}
+
+/// Blocks in memory.
+#[derive(Clone, Default)]
+struct Memory {
+    blocks: Rc<RefCell<BTreeMap<u64, Vec<u8>>>>,
+}
+
+impl Medium for Memory {
+    fn generation(&self) -> u64 {
+        1
+    }
+
+    fn blocks(&self) -> u64 {
+        1 << 20
+    }
+
+    async fn read(&self, block: u64, count: u64) -> Result<Vec<Buf>, MediumError> {
+        let blocks = self.blocks.borrow();
+        let read = |n| Buf::from(blocks.get(&n).cloned().unwrap_or_else(|| vec![0; BLOCK_SIZE]));
+        Ok((block..block + count).map(read).collect())
+    }
+
+    async fn write(&self, block: u64, bufs: Vec<Buf>) -> Result<(), MediumError> {
+        let bytes: Vec<u8> = bufs.iter().flat_map(|buf| buf.iter().copied()).collect();
+        self.blocks.borrow_mut().extend((block..).zip(bytes.chunks(BLOCK_SIZE).map(<[u8]>::to_vec)));
+        Ok(())
+    }
+}
+
+fn used() -> Used {
+    Sim::new(1).block_on(async {
+        let medium = Memory::default();
+        let format = ShardFormat::new(ShardName { file_system: 1, shard: 0 }, [7; 16], [1; 12]);
+        format_shard(&medium, &format).await.expect("memory does not fail");
+        let shard = Shard::open(medium.clone()).await.expect("it was formatted");
+        let mut answers = Vec::new();
+        for request in requests() {
+            answers.push(shard.serve(&request).await.expect("memory does not fail"));
+        }
+        shard.checkpoint().await.expect("memory does not fail");
+        let changes = shard.with_tables(fuzzing::changes_seed);
+        let blocks = medium.blocks.borrow().clone();
+        Used { blocks, answers, changes }
+    })
+}
