@@ -131,8 +131,8 @@ fn reply(reply: Reply) -> Answer {
     }
 }
 
-/// Refuses the attach of a file system, or of a system volume, to a client that is sent whole maps: these leave
-/// file systems out.
+/// Refuses the attach of a file system, or of a system volume, to a client that is sent whole maps: these
+/// leave file systems out.
 fn check_is_sent_file_systems(peer: &Peer, kind: AttachKind) -> Result<(), Denied> {
     if kind.is_blocks() || peer.protocol >= DELTA_PROTOCOL {
         return Ok(());

@@ -879,8 +879,8 @@ impl Bed {
         }
     }
 
-    /// Creates a file system of one shard, once all drives have joined and all nodes have said that they know of
-    /// such. Stripe units are as small as those of volumes.
+    /// Creates a file system of one shard, once all drives have joined and all nodes have said that they know
+    /// of such. Stripe units are as small as those of volumes.
     ///
     /// # Panics
     /// If the manager refuses it.

@@ -1,5 +1,5 @@
-//! Data of files through the client, over real targets and the real manager: inodes are apart from each other and
-//! from volumes, parts of blocks are kept, and what is deleted gives its space back.
+//! Data of files through the client, over real targets and the real manager: inodes are apart from each other
+//! and from volumes, parts of blocks are kept, and what is deleted gives its space back.
 
 use std::collections::BTreeSet;
 use std::rc::Rc;
