@@ -63,8 +63,8 @@ pub struct LossInfo {
     pub older: Vec<DriveId>,
     /// The groups.
     pub groups: Vec<LostGroup>,
-    /// Bytes of volumes that read as something older, or as zeroes, at most. What files of file systems lose is
-    /// not counted: only their metadata says what of them lies where.
+    /// Bytes of volumes that read as something older, or as zeroes, at most. What files of file systems lose
+    /// is not counted: only their metadata says what of them lies where.
     pub lost_bytes_max: u64,
     /// File systems whose files have objects in these groups, which are not among `volumes`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -213,8 +213,8 @@ pub enum ApiRequest {
         /// How many shards its metadata has, 1 to 256; none for 16. It never changes.
         #[serde(default)]
         shards: Option<u32>,
-        /// Of files for which nobody says otherwise: bytes that go to one object before the next one's turn, a
-        /// power of two from 4096 to the object's size; none for the default.
+        /// Of files for which nobody says otherwise: bytes that go to one object before the next one's turn,
+        /// a power of two from 4096 to the object's size; none for the default.
         #[serde(default)]
         stripe_unit_bytes: Option<u64>,
         /// Of files for which nobody says otherwise: objects that a stripe runs over, 1 to 64; none for the

@@ -18,9 +18,9 @@ pub enum FsCommand {
     /// Create a file system
     ///
     /// Data and metadata are kept in several copies, each on the drive of another node. A file system has no
-    /// size: it takes what is free in its pool. Its metadata is in shards, each in a volume of its own that is
-    /// created with it and not listed among volumes. How many there are never changes: as many nodes can serve
-    /// metadata at a time.
+    /// size: it takes what is free in its pool. Its metadata is in shards, each in a volume of its own that
+    /// is created with it and not listed among volumes. How many there are never changes: as many nodes can
+    /// serve metadata at a time.
     ///
     /// All nodes have to run a release that knows file systems.
     #[command(after_long_help = "Examples:\n  weft fs create home\n  \
@@ -39,8 +39,8 @@ pub enum FsCommand {
     },
     /// Delete a file system with all files in it
     ///
-    /// It is gone for clients at once; its space comes back as the nodes drop its blocks. A file system that is
-    /// mounted is refused, unless --force is given.
+    /// It is gone for clients at once; its space comes back as the nodes drop its blocks. A file system that
+    /// is mounted is refused, unless --force is given.
     #[command(after_long_help = "Examples:\n  weft fs delete scratch\n  \
         weft fs delete scratch --force --yes\n  weft fs delete scratch --dry-run")]
     Delete(FsDeleteArgs),
@@ -58,8 +58,8 @@ pub struct FsCreateArgs {
     /// Shards of its metadata, 1 to 256 [default: 16]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=SHARDS_MAX as i64))]
     pub shards: Option<u32>,
-    /// Over how many groups of drives neighbouring data of a file is spread where nobody says otherwise, 1 to 64
-    /// [default: up to 4]
+    /// Over how many groups of drives neighbouring data of a file is spread where nobody says otherwise, 1 to
+    /// 64 [default: up to 4]
     #[arg(long, value_name = "N")]
     pub width: Option<u32>,
     /// How much of a file goes to one group before the next one's turn where nobody says otherwise, such as

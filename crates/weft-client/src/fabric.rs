@@ -60,8 +60,8 @@ impl Fabric {
         Ok(Volume::of_first_lane(session, options, lanes))
     }
 
-    /// Attaches the system volume of a shard of a file system, for the server of that shard: exclusively, with
-    /// blocks of 4096 bytes. The volume's name is that of [`weft_types::system_volume_name`].
+    /// Attaches the system volume of a shard of a file system, for the server of that shard: exclusively,
+    /// with blocks of 4096 bytes. The volume's name is that of [`weft_types::system_volume_name`].
     ///
     /// # Errors
     /// Those of [`Fabric::attach`]; [`ClientError::Refused`] if it is no system volume.
@@ -75,12 +75,12 @@ impl Fabric {
         Ok(Volume::of_first_lane(session, options, lanes))
     }
 
-    /// Attaches a file system beside other clients, to read and write, or only to read. What is returned is the
-    /// attach's first lane; the others are in [`FileSystem::take_lanes`].
+    /// Attaches a file system beside other clients, to read and write, or only to read. What is returned is
+    /// the attach's first lane; the others are in [`FileSystem::take_lanes`].
     ///
     /// # Errors
-    /// Those of [`Fabric::attach`]; [`ClientError::Refused`] if it is no file system, or the options ask for an
-    /// exclusive attach.
+    /// Those of [`Fabric::attach`]; [`ClientError::Refused`] if it is no file system, or the options ask for
+    /// an exclusive attach.
     pub async fn attach_file_system(
         &self,
         name: &str,

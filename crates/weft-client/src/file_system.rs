@@ -105,8 +105,8 @@ impl FileSystem {
         self.session().mode
     }
 
-    /// The layout of a new file for which nobody has said another: in the newest set of the map that this client
-    /// has.
+    /// The layout of a new file for which nobody has said another: in the newest set of the map that this
+    /// client has.
     ///
     /// # Errors
     /// [`ClientError::Fenced`] if the file system is gone.
@@ -118,7 +118,8 @@ impl FileSystem {
     /// The data of an inode. It costs no message, and says nothing of whether there is such an inode: objects
     /// that nobody has written read as zeroes.
     ///
-    /// All that is read and written of an inode has to go by the same layout: another one finds other objects.
+    /// All that is read and written of an inode has to go by the same layout: another one finds other
+    /// objects.
     ///
     /// # Errors
     /// [`ClientError::Layout`] if the layout does not fit the file system; [`ClientError::Fenced`] if that is
@@ -156,14 +157,14 @@ impl FileSystem {
     }
 }
 
-/// The data of one inode of an attached file system. Every block of 4096 bytes is one atomic register, as in a
-/// [`crate::Volume`]; a completed write is durable on every in-sync replica.
+/// The data of one inode of an attached file system. Every block of 4096 bytes is one atomic register, as in
+/// a [`crate::Volume`]; a completed write is durable on every in-sync replica.
 ///
 /// It has no size: what was never written reads as zeroes, up to [`File::size_max`].
 ///
-/// A write that is not whole blocks reads, changes and writes the blocks at its ends. This handle, its clones and
-/// other handles of the inode by this lane are kept apart; the caller makes sure that no other lane and no other
-/// client writes these blocks meanwhile.
+/// A write that is not whole blocks reads, changes and writes the blocks at its ends. This handle, its clones
+/// and other handles of the inode by this lane are kept apart; the caller makes sure that no other lane and
+/// no other client writes these blocks meanwhile.
 #[derive(Clone)]
 pub struct File(Rc<FileInner>);
 
@@ -178,8 +179,8 @@ impl File {
         self.0.blocks.space.inode
     }
 
-    /// Where a file with this layout ends at the latest, in bytes: as many objects as an inode can have, and no
-    /// more than 2^63 - 1.
+    /// Where a file with this layout ends at the latest, in bytes: as many objects as an inode can have, and
+    /// no more than 2^63 - 1.
     pub fn size_max(&self) -> u64 {
         let blocks = file_blocks_max(&self.0.blocks.space.striping);
         let most = i64::MAX as u64;
@@ -207,8 +208,8 @@ impl File {
     ///
     /// # Errors
     /// Those of [`File::read`], and [`ClientError::ReadOnly`], [`ClientError::NoSpace`]. After
-    /// [`ClientError::TimedOut`], or if the future is dropped, the write may go on in the background and still
-    /// take effect, but never over a write that this client called later.
+    /// [`ClientError::TimedOut`], or if the future is dropped, the write may go on in the background and
+    /// still take effect, but never over a write that this client called later.
     pub async fn write(&self, offset: u64, bufs: Vec<Buf>) -> Result<(), ClientError> {
         let length = bufs.iter().map(|b| b.len() as u64).sum();
         if self.changes_nothing(offset, length)? {

@@ -89,8 +89,9 @@ impl Lane {
         self.number
     }
 
-    /// Runs the lane of a volume's attach on this executor, for as long as a clone of the volume is there. Connections are made
-    /// when they are needed. A lane that is dropped, opened or not, leaves the others as they are.
+    /// Runs the lane of a volume's attach on this executor, for as long as a clone of the volume is there.
+    /// Connections are made when they are needed. A lane that is dropped, opened or not, leaves the others as
+    /// they are.
     ///
     /// # Errors
     /// [`ClientError::SessionOver`] if the first lane is gone.

@@ -17,15 +17,14 @@
 //! A program with threads of its own uses one attach from all of them through [`Submitter`]: see
 //! `examples/submit.rs`.
 //!
-//! A file system is attached by [`Fabric::attach_file_system`]; [`FileSystem::file`] is the data of one inode, on the
-//! same way.
+//! A file system is attached by [`Fabric::attach_file_system`]; [`FileSystem::file`] is the data of one
+//! inode, on the same way.
 //!
-//! The way of a request: [`Volume`] or [`File`] checks its range, `block.rs` cuts it at blocks and objects, `mirror.rs`
-//! holds the write protocol and the read path, `exchange.rs` one request to one replica. `versions.rs` gives
-//! out versions and keeps the watermark, `shared.rs` the map and the connections, `managers.rs` finds a
-//! manager, `reach.rs` says which nodes do not answer, `lane.rs` and `submit.rs` use several threads. This
-//! crate never decides who is a member of a group,
-//! and never touches a drive.
+//! The way of a request: [`Volume`] or [`File`] checks its range, `block.rs` cuts it at blocks and objects,
+//! `mirror.rs` holds the write protocol and the read path, `exchange.rs` one request to one replica.
+//! `versions.rs` gives out versions and keeps the watermark, `shared.rs` the map and the connections,
+//! `managers.rs` finds a manager, `reach.rs` says which nodes do not answer, `lane.rs` and `submit.rs` use
+//! several threads. This crate never decides who is a member of a group, and never touches a drive.
 
 mod attach;
 mod attached;

@@ -29,8 +29,8 @@ impl FileLayout {
     /// Bytes of a layout in an inode.
     pub const BYTES: usize = 12;
 
-    /// The layout of a new file of a file system for which nobody has said another: in the newest set. Nothing if
-    /// it is no file system.
+    /// The layout of a new file of a file system for which nobody has said another: in the newest set.
+    /// Nothing if it is no file system.
     pub fn default_of(volume: &Volume) -> Option<FileLayout> {
         let sets = volume.files()?.sets.len();
         Some(FileLayout {
@@ -95,8 +95,8 @@ impl FileLayout {
     }
 }
 
-/// The group that holds an object of an inode: in `set[(hash(inode) + index) % set.len()]`. Nothing if the volume
-/// is no file system, or has no such set.
+/// The group that holds an object of an inode: in `set[(hash(inode) + index) % set.len()]`. Nothing if the
+/// volume is no file system, or has no such set.
 pub fn group_of_file(volume: &Volume, set: u8, inode: u64, index: u32) -> Option<GroupId> {
     let groups = volume.files()?.sets.get(usize::from(set))?;
     let at = mix(inode).wrapping_add(u64::from(index)).checked_rem(groups.len() as u64)?;
@@ -109,12 +109,12 @@ pub fn group_of_file(volume: &Volume, set: u8, inode: u64, index: u32) -> Option
 /// If the striping is invalid (see [`validate`]).
 pub fn file_blocks_max(striping: &Striping) -> BlockCount {
     assert_eq!(validate(striping), Ok(()), "a striping is validated before it is used");
-    let objects = OBJECTS_MAX - OBJECTS_MAX % u64::from(striping.width);
+    let objects = INODE_OBJECTS - INODE_OBJECTS % u64::from(striping.width);
     BlockCount(objects * u64::from(striping.object_blocks))
 }
 
 /// How many objects an inode can have.
-const OBJECTS_MAX: u64 = {
+const INODE_OBJECTS: u64 = {
     let file_system = weft_types::VolumeId(0);
     let objects = Owner::Inode { file_system, inode: 0 }.objects();
     objects.last.index() - objects.first.index() + 1
@@ -122,8 +122,8 @@ const OBJECTS_MAX: u64 = {
 
 const _: () = assert!(ObjectId::FILE_SYSTEM_MAX < ObjectId::VOLUME_MAX);
 
-/// The finalizer of SplitMix64 (Steele, Lea, Flood 2014): every input bit changes half of the output bits, and no
-/// two inputs have the same output. Inodes that follow each other begin in groups far apart.
+/// The finalizer of SplitMix64 (Steele, Lea, Flood 2014): every input bit changes half of the output bits,
+/// and no two inputs have the same output. Inodes that follow each other begin in groups far apart.
 fn mix(mut z: u64) -> u64 {
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

@@ -1,9 +1,9 @@
 //! Pure: addresses to objects, and objects to groups.
 //!
-//! This crate owns the arithmetic of striping ([`pieces`], [`address_of`]), the way from an object to its group
-//! ([`group_of`], [`group_of_file`]) and the placement of groups over drives ([`place`], [`replacement`]). It never does I/O, never
-//! reads a clock, draws no random number, and never changes a fabric map: the same input gives the same answer on
-//! every machine.
+//! This crate owns the arithmetic of striping ([`pieces`], [`address_of`]), the way from an object to its
+//! group ([`group_of`], [`group_of_file`]) and the placement of groups over drives ([`place`],
+//! [`replacement`]). It never does I/O, never reads a clock, draws no random number, and never changes a
+//! fabric map: the same input gives the same answer on every machine.
 
 mod affected;
 mod board;

@@ -115,8 +115,8 @@ impl Manager {
         parts.max().unwrap_or(Health::Healthy)
     }
 
-    /// Refuses the first file system as long as a target has not said that it knows them: it could not read its
-    /// slice of the map. Once there is one, no such target joins (`join.rs`).
+    /// Refuses the first file system as long as a target has not said that it knows them: it could not read
+    /// its slice of the map. Once there is one, no such target joins (`join.rs`).
     fn check_all_know_file_systems(&self) -> Result<(), ApiError> {
         let map = self.map();
         if map.file_systems().next().is_some() {

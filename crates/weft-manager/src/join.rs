@@ -563,7 +563,8 @@ fn check_knows_lanes(map: &FabricMap, joining: &Joining<'_>) -> Result<(), Denie
     Err(Denied::new(Status::Refused, text))
 }
 
-/// Refuses a target that does not know of file systems as long as there are some: it could not read its slice.
+/// Refuses a target that does not know of file systems as long as there are some: it could not read its
+/// slice.
 fn check_knows_file_systems(map: &FabricMap, joining: &Joining<'_>) -> Result<(), Denied> {
     if joining.process.knows_file_systems {
         return Ok(());

@@ -59,8 +59,8 @@ pub(crate) fn join_copies(mut copies: Vec<FabricMap>) -> Option<FabricMap> {
     Some(map)
 }
 
-/// Has file systems and their system volumes be deleted together, as the commit did that closed them: of the one
-/// the newest copy may be of before it, of the other of after it.
+/// Has file systems and their system volumes be deleted together, as the commit did that closed them: of the
+/// one the newest copy may be of before it, of the other of after it.
 fn close_together(map: &mut FabricMap, is_gone: impl Fn(&FabricMap, VolumeId) -> bool) {
     let is_closed = |id: VolumeId| {
         let listed = map.volumes.get(&id);

@@ -84,29 +84,7 @@ impl Manager {
             }
             ApiRequest::NodeRemove { name, dry_run } => self.remove_node(&name, dry_run),
             ApiRequest::PoolList {} => Ok(ApiAnswer::Pools { pools: self.pool_infos(&*self.usage().await) }),
-            ApiRequest::VolumeCreate {
-                name,
-                size_bytes,
-                protection,
-                pool,
-                stripe_unit_bytes,
-                width,
-                failure_domain,
-                thin,
-                dry_run,
-            } => {
-                let wish = Wish {
-                    name,
-                    size_bytes,
-                    protection,
-                    pool,
-                    stripe_unit_bytes,
-                    width,
-                    failure_domain,
-                    thin,
-                };
-                self.create_volume(wish, dry_run)
-            }
+            create @ (ApiRequest::VolumeCreate { .. } | ApiRequest::FsCreate { .. }) => self.create(create),
             ApiRequest::VolumeList { all } => Ok(ApiAnswer::Volumes { volumes: self.volume_infos(all) }),
             ApiRequest::VolumeShow { name } => self.show_volume(&name),
             ApiRequest::VolumeResize { name, size_bytes, dry_run } => {
@@ -116,20 +94,6 @@ impl Manager {
             ApiRequest::VolumeRepair { names, accept_data_loss, destroyed, older, dry_run } => {
                 let wish = loss::Wish { names, accept_data_loss, destroyed, older, dry_run };
                 self.repair_volumes(wish).await
-            }
-            ApiRequest::FsCreate {
-                name,
-                protection,
-                pool,
-                shards,
-                stripe_unit_bytes,
-                width,
-                failure_domain,
-                dry_run,
-            } => {
-                let wish =
-                    FsWish { name, protection, pool, shards, stripe_unit_bytes, width, failure_domain };
-                self.create_file_system(wish, dry_run)
             }
             ApiRequest::FsList {} => Ok(ApiAnswer::FileSystems { file_systems: self.file_system_infos() }),
             ApiRequest::FsShow { name } => self.show_file_system(&name),
@@ -157,6 +121,50 @@ impl Manager {
             }
             ApiRequest::MapGet {} => Ok(ApiAnswer::Map { map: Box::new((*self.map()).clone()) }),
             ApiRequest::Settings(wanted) => self.settings(wanted),
+        }
+    }
+
+    /// Creates a volume or a file system.
+    fn create(&self, request: ApiRequest) -> Outcome {
+        match request {
+            ApiRequest::VolumeCreate {
+                name,
+                size_bytes,
+                protection,
+                pool,
+                stripe_unit_bytes,
+                width,
+                failure_domain,
+                thin,
+                dry_run,
+            } => {
+                let wish = Wish {
+                    name,
+                    size_bytes,
+                    protection,
+                    pool,
+                    stripe_unit_bytes,
+                    width,
+                    failure_domain,
+                    thin,
+                };
+                self.create_volume(wish, dry_run)
+            }
+            ApiRequest::FsCreate {
+                name,
+                protection,
+                pool,
+                shards,
+                stripe_unit_bytes,
+                width,
+                failure_domain,
+                dry_run,
+            } => {
+                let wish =
+                    FsWish { name, protection, pool, shards, stripe_unit_bytes, width, failure_domain };
+                self.create_file_system(wish, dry_run)
+            }
+            other => unreachable!("{other:?} creates nothing"),
         }
     }
 

@@ -13,7 +13,7 @@ use weft_membership::DriveFault;
 use weft_rpc::{Answer, Greeter, Peer, Request, Service};
 use weft_rt::{Buf, now, timeout};
 use weft_rules::{Mutation, mutated};
-use weft_types::limits::FRAME_BODY_MAX;
+use weft_types::{AttachKind, limits::FRAME_BODY_MAX};
 use weft_types::{FabricId, MapVersion, SessionId, SessionState, with_causes};
 use weft_wire::control::{self, DELTA_PROTOCOL, ManagerAnswer, ManagerRequest, TargetAge};
 use weft_wire::handshake::{Hello, PeerRole};
@@ -131,6 +131,16 @@ fn reply(reply: Reply) -> Answer {
     }
 }
 
+/// Refuses the attach of a file system, or of a system volume, to a client that is sent whole maps: these
+/// leave file systems out.
+fn check_is_sent_file_systems(peer: &Peer, kind: AttachKind) -> Result<(), Denied> {
+    if kind.is_blocks() || peer.protocol >= DELTA_PROTOCOL {
+        return Ok(());
+    }
+    let text = format!("the client speaks protocol {}, file systems need {DELTA_PROTOCOL}", peer.protocol);
+    Err(Denied::new(Status::Refused, text))
+}
+
 impl Manager {
     /// Waits until an answer may be given: until all is durable that was decided when it was made (C1), also
     /// by others. What it refuses, or says is so already, may follow from that. `before` is the newest map
@@ -164,8 +174,10 @@ impl Manager {
     async fn manage(self: &Rc<Self>, peer: &Peer, request: ManagerRequest) -> Reply {
         let done = |()| (ManagerAnswer::Done, None);
         match request {
-            ManagerRequest::Join(join) => {
+            ManagerRequest::Join(mut join) => {
                 let takes_slices = peer.protocol >= DELTA_PROTOCOL;
+                // File systems are left out of whole maps: to whoever is sent these they would be deleted.
+                join.knows_file_systems &= takes_slices;
                 let (name, drives, left_out) =
                     (join.node.clone(), join.drives.clone(), join.left_out.clone());
                 let (target, refused) = self.join(join, peer.since)?;
@@ -194,6 +206,7 @@ impl Manager {
                 self.note_failure(drive, incarnation, DriveFault { cause, of_device }).map(done)
             }
             ManagerRequest::Attach { volume, mode, preempt, client, follows, number, lanes, kind } => {
+                check_is_sent_file_systems(peer, kind)?;
                 let wish = AttachWish { mode, preempt, client, number, lanes, kind };
                 let session = self.attach(&volume, wish).await?;
                 self.answerable(MapVersion(0)).await.map_err(|why| Denied::new(Status::NotReady, why))?;

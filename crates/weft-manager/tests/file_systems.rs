@@ -1,4 +1,5 @@
-//! File systems, as tools and clients ask for them: what they list, who attaches what, and who has to know them.
+//! File systems, as tools and clients ask for them: what they list, who attaches what, and who has to know
+//! them.
 
 mod harness;
 

@@ -1,6 +1,6 @@
-//! Deleting a volume, in two steps: first it is gone for clients, and later, when its blocks were returned and its
-//! sessions swept, it is forgotten. The system volumes of a file system are deleted with it. It never deletes data
-//! itself.
+//! Deleting a volume, in two steps: first it is gone for clients, and later, when its blocks were returned
+//! and its sessions swept, it is forgotten. The system volumes of a file system are deleted with it. It never
+//! deletes data itself.
 
 use crate::refusal::Kind;
 use crate::session::{attached, end_sessions};

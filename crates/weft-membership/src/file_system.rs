@@ -15,11 +15,12 @@ use weft_types::{
     Striping, Volume, VolumeId, VolumeKind, VolumeState, system_volume_name,
 };
 
-/// Shards of a file system for which nobody has said how many. Servers of metadata share them, so there are some
-/// more than most fabrics have nodes; each costs a volume in the map.
+/// Shards of a file system for which nobody has said how many. Servers of metadata share them, so there are
+/// some more than most fabrics have nodes; each costs a volume in the map.
 pub const SHARDS_DEFAULT: usize = 16;
 
-/// Blocks of a system volume: 1 TiB. It is thin, and takes what its shard has: a few hundred bytes for each file.
+/// Blocks of a system volume: 1 TiB. It is thin, and takes what its shard has: a few hundred bytes for each
+/// file.
 pub const SYSTEM_VOLUME_BLOCKS: BlockCount = BlockCount(1 << 28);
 
 /// What someone wants of a new file system.
@@ -41,8 +42,8 @@ pub struct FileSystemRequest {
     pub created_ms: u64,
 }
 
-/// A file system is created, with its system volumes. Made by [`plan_file_system`]: the groups are decided, and
-/// named by number.
+/// A file system is created, with its system volumes. Made by [`plan_file_system`]: the groups are decided,
+/// and named by number.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CreateFileSystem {
@@ -67,12 +68,12 @@ pub struct CreateFileSystem {
 }
 
 /// Decides a new file system: which groups are made, and which its files and its shards use. `groups` is the
-/// index of the map. Groups are made as for a volume ([`crate::plan_volume`]); all that the pool offers are in
-/// its set, as far as a set has room.
+/// index of the map. Groups are made as for a volume ([`crate::plan_volume`]); all that the pool offers are
+/// in its set, as far as a set has room.
 ///
 /// # Errors
-/// Whatever is wrong with the request, as [`crate::apply`] would say; or [`Refusal::Layout`] where the pool has no
-/// group to offer and none can be made.
+/// Whatever is wrong with the request, as [`crate::apply`] would say; or [`Refusal::Layout`] where the pool
+/// has no group to offer and none can be made.
 pub fn plan_file_system(
     map: &FabricMap,
     groups: &GroupIndex,

@@ -124,6 +124,22 @@ impl Reason {
     }
 }
 
+impl Reason {
+    /// What was created.
+    fn fmt_created(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Reason::VolumeCreated { volume, name, new_groups } => {
+                write!(f, "volume '{name}' created as {volume}, with {new_groups} new groups")
+            }
+            Reason::FileSystemCreated { file_system, name, shards, new_groups } => {
+                write!(f, "file system '{name}' created as {file_system}, with {shards} shards ")?;
+                write!(f, "and {new_groups} new groups")
+            }
+            other => unreachable!("{other:?} creates nothing"),
+        }
+    }
+}
+
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -199,13 +215,7 @@ impl fmt::Display for Reason {
                 emptied.len(),
                 ended.len()
             ),
-            Reason::VolumeCreated { volume, name, new_groups } => {
-                write!(f, "volume '{name}' created as {volume}, with {new_groups} new groups")
-            }
-            Reason::FileSystemCreated { file_system, name, shards, new_groups } => write!(
-                f,
-                "file system '{name}' created as {file_system}, with {shards} shards and {new_groups} new groups"
-            ),
+            Reason::VolumeCreated { .. } | Reason::FileSystemCreated { .. } => self.fmt_created(f),
             Reason::VolumeGrown { volume, from_blocks, to_blocks } => {
                 write!(f, "volume {volume} grew from {from_blocks} to {to_blocks} blocks")
             }

@@ -364,6 +364,16 @@ impl Refusal {
                 "ask for less, add drives, or pass --thin to promise more than there is".into()
             }
             Refusal::PlannedElsewhere { .. } => "plan it again for the newest map".into(),
+            Refusal::Shrink { .. } => "create a smaller volume and copy the data".into(),
+            Refusal::Attached { .. } => HINT_ATTACHED.into(),
+            Refusal::TooManySessions => "detach clients that are not needed".into(),
+            _ => return self.hint_about_files(),
+        })
+    }
+
+    /// What to do about a file system or its system volumes.
+    fn hint_about_files(&self) -> Option<String> {
+        Some(match self {
             Refusal::Shards { .. } => {
                 "each shard can be served by another node: 16 are enough for most".into()
             }
@@ -372,9 +382,6 @@ impl Refusal {
             }
             Refusal::HasNoSize { .. } => "add drives to the pool to make room".into(),
             Refusal::NotExclusive { .. } => "attach it shared, or read-only".into(),
-            Refusal::Shrink { .. } => "create a smaller volume and copy the data".into(),
-            Refusal::Attached { .. } => HINT_ATTACHED.into(),
-            Refusal::TooManySessions => "detach clients that are not needed".into(),
             _ => return None,
         })
     }

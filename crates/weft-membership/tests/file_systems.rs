@@ -225,12 +225,15 @@ fn a_system_volume_is_nothing_that_users_change() {
     attach(&mut map, id, AttachMode::ReadOnly).expect("one that only reads");
 }
 
+/// What becomes of a volume that is to be found out.
+type Damage = fn(&mut Volume);
+
 #[test]
 fn what_does_not_belong_together_is_found() {
     let mut sound = fabric(4);
     let id = create(&mut sound, &request("photos", 2));
     let shard = shards_of(&sound, id)[0].id;
-    let change: [(&str, fn(&mut Volume)); 6] = [
+    let change: [(&str, Damage); 6] = [
         ("a size", |v| v.size = BlockCount(9)),
         ("no set", |v| files(v).sets.clear()),
         ("a shard twice", |v| files(v).shards = vec![files(v).shards[0]; 2]),
@@ -239,7 +242,7 @@ fn what_does_not_belong_together_is_found() {
         ("a reserved name", |v| v.name = "a:b".into()),
     ];
     let damaged = change.iter().map(|(what, change)| (id, *what, *change));
-    let change: [(&str, fn(&mut Volume)); 3] = [
+    let change: [(&str, Damage); 3] = [
         ("nobody's", |v| v.kind = VolumeKind::System { file_system: VolumeId(1) }),
         ("a user's volume", |v| v.kind = VolumeKind::Blocks),
         ("another name", |v| v.name = "photos:7".into()),

@@ -214,26 +214,7 @@ fn change(map: &FabricMap, attempt: &Attempt, serial: u32) -> Option<Change> {
             Change::AcceptLoss(AcceptLoss { destroyed, older, survivors })
         }
         Attempt::RemoveNode(n) => Change::RemoveNode(RemoveNode { node: node(*n)? }),
-        Attempt::CreateVolume(bytes, copies, thin, node) => {
-            let request = VolumeRequest {
-                thin: *thin,
-                domain: domain(*node),
-                ..request(&format!("v{serial}"), *bytes, *copies)
-            };
-            plan_volume(map, &GroupIndex::of(map), &request, &BTreeSet::new()).ok()?
-        }
-        Attempt::CreateFileSystem(copies, shards, node) => {
-            let request = FileSystemRequest {
-                name: format!("f{serial}"),
-                pool: POOL,
-                protection: Protection::mirror(*copies),
-                striping: None,
-                domain: domain(*node),
-                shards: *shards,
-                created_ms: 0,
-            };
-            plan_file_system(map, &GroupIndex::of(map), &request, &BTreeSet::new()).ok()?
-        }
+        Attempt::CreateVolume(..) | Attempt::CreateFileSystem(..) => creation(map, attempt, serial)?,
         Attempt::Resize(v, bytes) => {
             let request =
                 ResizeRequest { volume: volume(*v)?, size_bytes: *bytes, domain: FailureDomain::Drive };
@@ -249,6 +230,33 @@ fn change(map: &FabricMap, attempt: &Attempt, serial: u32) -> Option<Change> {
         Attempt::Close(s) => Change::CloseSession(CloseSession { session: session(*s)? }),
         Attempt::Sweep(s) => Change::SweepSession(SweepSession { session: session(*s)? }),
     })
+}
+
+/// A volume or a file system that is created.
+fn creation(map: &FabricMap, attempt: &Attempt, serial: u32) -> Option<Change> {
+    match attempt {
+        Attempt::CreateVolume(bytes, copies, thin, node) => {
+            let request = VolumeRequest {
+                thin: *thin,
+                domain: domain(*node),
+                ..request(&format!("v{serial}"), *bytes, *copies)
+            };
+            plan_volume(map, &GroupIndex::of(map), &request, &BTreeSet::new()).ok()
+        }
+        Attempt::CreateFileSystem(copies, shards, node) => {
+            let request = FileSystemRequest {
+                name: format!("f{serial}"),
+                pool: POOL,
+                protection: Protection::mirror(*copies),
+                striping: None,
+                domain: domain(*node),
+                shards: *shards,
+                created_ms: 0,
+            };
+            plan_file_system(map, &GroupIndex::of(map), &request, &BTreeSet::new()).ok()
+        }
+        _ => None,
+    }
 }
 
 fn fail(drive: DriveId, of_device: bool) -> FailDrive {

@@ -15,6 +15,7 @@ use weft_rt::{Addr, Extent, Listener, now, random_below, random_u64, random_u128
 use weft_store::{FormatOptions, OpenOptions, Store};
 use weft_target::{Target, TargetOptions, TargetThread};
 use weft_types::{DeviceId, DriveId, DriveState, Durations, Epoch, FabricId, FabricMap, GroupId, Role};
+use weft_wire::control::DELTA_PROTOCOL;
 use weft_wire::handshake::{Hello, PeerRole};
 use weft_wire::{Kind, PROTOCOL, PROTOCOL_OLDEST};
 
@@ -25,10 +26,33 @@ pub const STOP_PATIENCE: Duration = Duration::from_secs(10);
 /// where each start may be of another release. The choice follows from what has happened so far, and takes no
 /// random number.
 pub fn speak_some_protocol(process: ProcessId) {
-    let choices = u64::from(PROTOCOL - PROTOCOL_OLDEST) + 1;
-    let protocol = PROTOCOL_OLDEST + (sim::trace_hash() % choices) as u16;
+    let oldest = OLDEST.get();
+    let choices = u64::from(PROTOCOL - oldest) + 1;
+    let protocol = oldest + (sim::trace_hash() % choices) as u16;
     sim::tell(|| format!("speaks protocols up to {protocol}"));
     weft_rpc::set_protocol_newest(process, protocol);
+}
+
+thread_local! {
+    /// The oldest protocol that a process of this thread's simulation speaks.
+    static OLDEST: Cell<u16> = const { Cell::new(PROTOCOL_OLDEST) };
+}
+
+/// While this lives, every process that starts speaks a protocol of releases that know file systems.
+pub struct KnowFiles(());
+
+impl KnowFiles {
+    /// From now on.
+    pub fn begin() -> KnowFiles {
+        OLDEST.set(DELTA_PROTOCOL);
+        KnowFiles(())
+    }
+}
+
+impl Drop for KnowFiles {
+    fn drop(&mut self) {
+        OLDEST.set(PROTOCOL_OLDEST);
+    }
 }
 
 /// How large the fabric is.
@@ -855,8 +879,8 @@ impl Bed {
         }
     }
 
-    /// Creates a file system of one shard, once all drives have joined and all nodes have said that they know of
-    /// such. Stripe units are as small as those of volumes.
+    /// Creates a file system of one shard, once all drives have joined and all nodes have said that they know
+    /// of such. Stripe units are as small as those of volumes.
     ///
     /// # Panics
     /// If the manager refuses it.

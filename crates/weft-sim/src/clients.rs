@@ -1,5 +1,5 @@
-//! Clients of a run: some share a volume, one after another attaches another volume for itself alone, and some
-//! share a file system.
+//! Clients of a run: some share a volume, one after another attaches another volume for itself alone, and
+//! some share a file system.
 
 use crate::bed::speak_some_protocol;
 use crate::check::sessions::SessionsCheck;

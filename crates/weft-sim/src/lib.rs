@@ -20,7 +20,7 @@ mod run;
 mod soak;
 pub mod workload;
 
-pub use bed::{Bed, BedShape, STOP_PATIENCE, manager_host, second_manager_host};
+pub use bed::{Bed, BedShape, KnowFiles, STOP_PATIENCE, manager_host, second_manager_host};
 pub use clients::{Habits, Party, client_host};
 pub use code::Code;
 pub use coverage::Coverage;

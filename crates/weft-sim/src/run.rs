@@ -1,6 +1,6 @@
 //! One run, from the empty fabric to the verdict: faults first, then everything heals and must converge.
 
-use crate::bed::{Bed, FORGET_EVERY, manager_host, second_manager_host, speak_some_protocol};
+use crate::bed::{Bed, FORGET_EVERY, KnowFiles, manager_host, second_manager_host, speak_some_protocol};
 use crate::check::sessions::SessionsCheck;
 use crate::check::{
     cut, durable, equal, forgotten, lease::LeaseCheck, limits::LimitsCheck, linearizable, progress, sound,
@@ -135,6 +135,7 @@ pub fn run_plan(plan: &Plan, with_story: bool) -> (Result<Outcome, String>, Cove
 
 async fn scenario(plan: Plan, covered: Rc<RefCell<Option<Coverage>>>) -> Result<Outcome, String> {
     let began = now();
+    let _know_files = (plan.filers > 0).then(KnowFiles::begin);
     let bed = start(&plan).await;
     let guard = Rc::new(Guard::default());
     let reads = LeaseCheck::start(&bed);

@@ -1,5 +1,5 @@
-//! A client that reads, writes and zeroes a few blocks of a shared volume, or of a few inodes of a file system,
-//! and records what it saw.
+//! A client that reads, writes and zeroes a few blocks of a shared volume, or of a few inodes of a file
+//! system, and records what it saw.
 
 use std::time::Duration;
 use weft_checker::{Call, History, fill_block, read_value};
@@ -53,8 +53,8 @@ impl Blocks for Volume {
     }
 }
 
-/// As many blocks of a history belong to one inode, whose number is 1 for the first of them. No request begins so
-/// near the end of an inode's that it would reach into the next.
+/// As many blocks of a history belong to one inode, whose number is 1 for the first of them. No request
+/// begins so near the end of an inode's that it would reach into the next.
 pub const INODE_BLOCKS: u64 = 1024;
 
 impl Blocks for FileSystem {

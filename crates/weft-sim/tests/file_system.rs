@@ -1,5 +1,5 @@
-//! Data of files through the client, over real targets and the real manager: inodes are apart from each other and
-//! from volumes, parts of blocks are kept, and what is deleted gives its space back.
+//! Data of files through the client, over real targets and the real manager: inodes are apart from each other
+//! and from volumes, parts of blocks are kept, and what is deleted gives its space back.
 
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -9,7 +9,7 @@ use weft_client::{AttachMode, AttachOptions, ClientError, Fabric, File, FileLayo
 use weft_rt::sim::Sim;
 use weft_rt::sync::join_all;
 use weft_rt::{Buf, now, sleep};
-use weft_sim::{Bed, BedShape};
+use weft_sim::{Bed, BedShape, KnowFiles};
 use weft_types::{BLOCK_SIZE, Durations, VolumeId};
 
 const BLOCK: u64 = BLOCK_SIZE as u64;
@@ -23,11 +23,12 @@ fn shape() -> BedShape {
     BedShape { nodes: 4, drives: 1, parts: 1, targets: 1, drive_bytes: 64 << 20, copies: 2, durations }
 }
 
-async fn start() -> Rc<Bed> {
+async fn start() -> (Rc<Bed>, KnowFiles) {
+    let know_files = KnowFiles::begin();
     let bed = Bed::start(shape()).await;
     bed.create_volume("shared", 2, 2).await;
     bed.create_file_system("files", 2, 2).await;
-    bed
+    (bed, know_files)
 }
 
 async fn mount(bed: &Rc<Bed>, client: &str) -> FileSystem {
@@ -63,7 +64,7 @@ async fn held(bed: &Rc<Bed>) -> BTreeSet<VolumeId> {
 #[test]
 fn inodes_never_touch_each_others_blocks_and_what_is_deleted_is_given_back() {
     Sim::new(1).block_on(async {
-        let bed = start().await;
+        let (bed, _know_files) = start().await;
         let files = mount(&bed, "a").await;
         let map = bed.map().await;
         let id = map.volume_named("files").expect("it was made").id;
@@ -106,7 +107,7 @@ fn inodes_never_touch_each_others_blocks_and_what_is_deleted_is_given_back() {
 #[test]
 fn parts_of_blocks_are_changed_and_kept_and_other_clients_see_them() {
     Sim::new(2).block_on(async {
-        let bed = start().await;
+        let (bed, _know_files) = start().await;
         let (a, b) = (mount(&bed, "a").await, mount(&bed, "b").await);
         let mut expected = vec![0; 40_000];
         let one = file(&a, 5);
@@ -135,7 +136,7 @@ fn parts_of_blocks_are_changed_and_kept_and_other_clients_see_them() {
 #[test]
 fn what_does_not_fit_is_refused_and_the_last_block_of_all_is_there() {
     Sim::new(3).block_on(async {
-        let bed = start().await;
+        let (bed, _know_files) = start().await;
         let files = mount(&bed, "a").await;
         let layout = files.default_layout().expect("it is there");
         for layout in [
@@ -162,7 +163,7 @@ fn what_does_not_fit_is_refused_and_the_last_block_of_all_is_there() {
 #[test]
 fn only_its_server_attaches_a_system_volume_and_readers_change_nothing() {
     Sim::new(4).block_on(async {
-        let bed = start().await;
+        let (bed, _know_files) = start().await;
         let fabric = Fabric::connect(&bed.managers(), "meta").await.expect("there is a manager");
         let name = weft_types::system_volume_name("files", 0);
         let refused = fabric.attach(&name, AttachOptions::default()).await;

@@ -232,9 +232,9 @@ impl Target {
         Ok(is_file_system)
     }
 
-    /// Refuses requests about a file system in a group that holds nothing of it: its sets never change, so only a
-    /// map that lacks the newest one says so of a group that a client was right to ask. Says whether the volume is
-    /// a file system.
+    /// Refuses requests about a file system in a group that holds nothing of it: its sets never change, so
+    /// only a map that lacks the newest one says so of a group that a client was right to ask. Says whether
+    /// the volume is a file system.
     fn check_is_there(&self, group: GroupId, volume: VolumeId) -> Result<bool, Refusal> {
         let Some(map) = self.map() else { return Ok(false) };
         match map.volumes.get(&volume) {
@@ -246,8 +246,8 @@ impl Target {
         }
     }
 
-    /// A file system has objects of inodes only, and a volume none: what the one wrote as the other nobody would
-    /// find or free.
+    /// A file system has objects of inodes only, and a volume none: what the one wrote as the other nobody
+    /// would find or free.
     fn check_owner(
         &self,
         volume: VolumeId,

@@ -247,15 +247,15 @@ pub const SPAN_GROUPS_MAX: usize = 256;
 /// often it grows. The last one that is made lists as many groups as a span can, so nothing is lost by it.
 pub const VOLUME_SPANS_MAX: usize = 64;
 
-/// Sets of groups of one file system. A set is added when drives were added or groups fill unevenly, some times
-/// in a fabric's life, and never taken out: old files name it.
+/// Sets of groups of one file system. A set is added when drives were added or groups fill unevenly, some
+/// times in a fabric's life, and never taken out: old files name it.
 pub const SETS_MAX: usize = 64;
 
 /// Shards of metadata of one file system: as many servers can share it. Inode numbers have room for 4,096.
 pub const SHARDS_MAX: usize = 256;
 
-/// Groups of the system volume of a shard. An attach of it waits for each drive that takes its writes, so these
-/// are few; a shard's metadata is small.
+/// Groups of the system volume of a shard. An attach of it waits for each drive that takes its writes, so
+/// these are few; a shard's metadata is small.
 pub const SYSTEM_VOLUME_GROUPS_MAX: usize = 4;
 
 /// Events that a manager keeps, the oldest dropped first: some weeks of a small fabric, in a few megabytes

@@ -511,8 +511,8 @@ pub enum VolumeState {
     Deleting,
 }
 
-/// An entry of the table of volumes: a named, sized address space mapped onto objects by its layout; or a file
-/// system, whose files are such spaces, and of which only [`VolumeKind::Files`] says where they are.
+/// An entry of the table of volumes: a named, sized address space mapped onto objects by its layout; or a
+/// file system, whose files are such spaces, and of which only [`VolumeKind::Files`] says where they are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Volume<G = SpanGroups> {
     /// The volume's number.
@@ -525,11 +525,11 @@ pub struct Volume<G = SpanGroups> {
     pub size: BlockCount,
     /// How its data is protected against the loss of drives.
     pub protection: Protection,
-    /// How its addresses become objects; of a file system: those of a file for which nobody has said it, and the
-    /// size of the objects of all of its files.
+    /// How its addresses become objects; of a file system: those of a file for which nobody has said it, and
+    /// the size of the objects of all of its files.
     pub striping: Striping,
-    /// Which groups hold its objects; spans are contiguous from object 0 and cover the size. A file system has
-    /// sets instead.
+    /// Which groups hold its objects; spans are contiguous from object 0 and cover the size. A file system
+    /// has sets instead.
     pub spans: Vec<ObjectSpan<G>>,
     /// Fences older clients: raised by each exclusive attach, preemption and by deletion.
     pub generation: Generation,

@@ -40,8 +40,8 @@ const FEATURE_GROUP_TABLES: u32 = 1;
 /// would refuse them, and a manager would leave them unswept.
 const FEATURE_LANES: u32 = 2;
 
-/// A feature that must be understood: volumes are file systems, or hold metadata of one. A reader that passed over
-/// that would take the former for volumes without blocks and groups, and let anybody attach the latter.
+/// A feature that must be understood: volumes are file systems, or hold metadata of one. A reader that passed
+/// over that would take the former for volumes without blocks and groups, and let anybody attach the latter.
 const FEATURE_FILE_SYSTEMS: u32 = 4;
 
 /// Features that must be understood, and are by this release.

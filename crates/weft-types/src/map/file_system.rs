@@ -9,8 +9,8 @@ pub enum VolumeKind<G = SpanGroups> {
     /// A block volume.
     #[default]
     Blocks,
-    /// A block volume that holds the metadata of one shard of a file system. It is created and deleted with the
-    /// file system, and users neither attach nor change it.
+    /// A block volume that holds the metadata of one shard of a file system. It is created and deleted with
+    /// the file system, and users neither attach nor change it.
     System {
         /// The file system.
         file_system: VolumeId,
@@ -21,14 +21,14 @@ pub enum VolumeKind<G = SpanGroups> {
 
 /// What a file system has instead of spans.
 ///
-/// An object of a file lives in `set[(hash(inode) + index) % set.len()]`, where the set is named by the file's
-/// layout (`FileLayout` in weft-layout).
+/// An object of a file lives in `set[(hash(inode) + index) % set.len()]`, where the set is named by the
+/// file's layout (`FileLayout` in weft-layout).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileSystem<G = SpanGroups> {
     /// Lists of groups, from 1 to [`SETS_MAX`](crate::limits::SETS_MAX), each of 1 to
-    /// [`SPAN_GROUPS_MAX`](crate::limits::SPAN_GROUPS_MAX). A set may name a group several times, which is its
-    /// weight. Files name sets by their places, so a set never changes, and none is taken out; new files take the
-    /// last one.
+    /// [`SPAN_GROUPS_MAX`](crate::limits::SPAN_GROUPS_MAX). A set may name a group several times, which is
+    /// its weight. Files name sets by their places, so a set never changes, and none is taken out; new files
+    /// take the last one.
     pub sets: Vec<G>,
     /// The system volumes of its shards of metadata, in the order of the shards; from 1 to
     /// [`SHARDS_MAX`](crate::limits::SHARDS_MAX). Fixed when the file system is created.
@@ -98,8 +98,8 @@ impl Volume {
         (&self.spans, &self.kind)
     }
 
-    /// How many blocks of its pool it was promised. A file system has no size, and takes what is there; the size
-    /// of its system volumes is what they may have, far above what they ever take.
+    /// How many blocks of its pool it was promised. A file system has no size, and takes what is there; the
+    /// size of its system volumes is what they may have, far above what they ever take.
     pub fn promised(&self) -> BlockCount {
         match self.kind {
             VolumeKind::Blocks => self.size,

@@ -231,8 +231,8 @@ pub struct GroupList<'a> {
 }
 
 impl super::FabricMap {
-    /// The lists of groups that spans and sets have, each with its volumes: a list that volumes share is there once.
-    /// So what is asked of groups costs what differs, and not what each volume lists.
+    /// The lists of groups that spans and sets have, each with its volumes: a list that volumes share is
+    /// there once. So what is asked of groups costs what differs, and not what each volume lists.
     pub fn group_lists(&self) -> Vec<GroupList<'_>> {
         let mut lists: Vec<GroupList<'_>> = Vec::new();
         let mut places: HashMap<TableWindow, usize> = HashMap::new();
@@ -252,8 +252,8 @@ impl super::FabricMap {
     }
 
     /// The map as a reader of an earlier release can have it: each span has a list of its own, attaches have
-    /// no numbers, and drives no devices. File systems are left out with their system volumes and sessions: such
-    /// a reader attaches none, and serves none.
+    /// no numbers, and drives no devices. File systems are left out with their system volumes and sessions:
+    /// such a reader attaches none, and serves none.
     #[must_use]
     pub fn for_earlier_release(mut self) -> Self {
         self.leave_out_file_systems();

@@ -14,8 +14,8 @@ use std::collections::BTreeSet;
 /// A slice lists its target, all pools, the drives of its target, the groups that its target holds, and what
 /// belongs to these: the drives of their members with their targets and nodes and these nodes' first targets,
 /// their relocations, the volumes with objects in them, the sessions of these volumes, and the tables that
-/// list these groups or that these volumes name. So a session of a listed volume that is not listed is not in the fabric. Of groups only a word
-/// counts: one that is not listed may go on elsewhere.
+/// list these groups or that these volumes name. So a session of a listed volume that is not listed is not in
+/// the fabric. Of groups only a word counts: one that is not listed may go on elsewhere.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OfTarget {
     /// Whose slice it is.
@@ -379,8 +379,9 @@ impl Step<'_> {
             tables.extend(all.filter(|t| t.groups().iter().any(|id| crossing.contains(id))).map(|t| t.id));
         }
         for id in tables {
-            // A table without a group of the slice is named by a volume of the slice only if that has changed, or
-            // groups have entered the slice or left it: most tables that are new are told apart without a look.
+            // A table without a group of the slice is named by a volume of the slice only if that has
+            // changed, or groups have entered the slice or left it: most tables that are new are told apart
+            // without a look.
             let is_unsure = !crossing.is_empty() || otherwise_named.contains(&id);
             let has = |slice: &TargetSlice, map: &FabricMap| {
                 let lists = |table: &GroupTable| {

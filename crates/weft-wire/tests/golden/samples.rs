@@ -178,8 +178,8 @@ pub fn map_with_lanes() -> FabricMap {
     map
 }
 
-/// A map with a file system of two sets, one of them a window of a table and one that names a group twice, and
-/// two system volumes.
+/// A map with a file system of two sets, one of them a window of a table and one that names a group twice,
+/// and two system volumes.
 pub fn map_with_file_systems() -> FabricMap {
     let mut map = map_with_lanes();
     let table = map.group_tables.values().next().expect("it has one");
