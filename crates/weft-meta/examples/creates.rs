@@ -1,4 +1,5 @@
-//! How many files a metadata shard makes, finds and removes in a second, in this process, on a volume of a fabric.
+//! How many files a metadata shard makes, finds and removes in a second, in this process, on a volume of a
+//! fabric.
 //!
 //! Against a fabric that `weft up` has started, with a volume that was never written:
 //!
@@ -99,15 +100,13 @@ async fn measure_all(
     let (seconds, last) = (begun.elapsed().as_secs_f64(), shard.counters());
     let each = |total: u64| total as f64 / count as f64;
     println!(
-        "{count} {what}: {:.0} a second; each {:.0} bytes of changes and {:.0} of log; {} batches, {} probes, {} \
-         checkpoints",
+        "{count} {what}: {:.0} a second; each {:.0} bytes of changes and {:.0} of log",
         count as f64 / seconds,
         each(last.change_bytes - first.change_bytes),
         each(4096 * (last.log_blocks - first.log_blocks)),
-        last.batches - first.batches,
-        last.probes - first.probes,
-        last.checkpoints - first.checkpoints,
     );
+    let (batches, probes) = (last.batches - first.batches, last.probes - first.probes);
+    println!("  {batches} batches, {probes} probes, {} checkpoints", last.checkpoints - first.checkpoints);
     Ok(())
 }
 

@@ -1,6 +1,6 @@
-//! Doors to the decoders of this crate, for fuzzing: each takes any bytes, checks what must hold for them, and panics
-//! if it does not. Checksums are made right first, so that what lies behind them is reached. Nothing of this is in a
-//! build for use.
+//! Doors to the decoders of this crate, for fuzzing: each takes any bytes, checks what must hold for them,
+//! and panics if it does not. Checksums are made right first, so that what lies behind them is reached.
+//! Nothing of this is in a build for use.
 
 use crate::change::Change;
 use crate::error::MetaError;
