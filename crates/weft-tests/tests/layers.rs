@@ -34,6 +34,7 @@ const LAYERS: &[(&str, Layer)] = &[
     ("weft-client", Engine),
     ("weft-manager", Engine),
     ("weft-meta", Engine),
+    ("weft-fs", Engine),
     ("weft-nbd", Face),
     ("weft-cli", Face),
     ("weft-bench", Face),

@@ -2,7 +2,8 @@
 //! from the one before, which need not know it (F1, F2). Clients send again what is not answered, to old
 //! servers and new ones, and some of what they have sent arrives long after its answer.
 //!
-//! Each client has a directory for itself, and so knows every answer: that of a file system in memory.
+//! Each client has a directory for itself, and so knows every answer: that of a file system in memory. One more uses
+//! paths, with many operations under way at a time.
 
 use super::actor::take_alone;
 use super::stage::Stage;
@@ -11,9 +12,10 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 use weft_checker::FileModel;
+use weft_fs::{Caller, FsError, Namespace, NewFile, Shards};
 use weft_meta::{Shard, ShardFormat, ShardName, VolumeMedium, check_tables, format_shard};
 use weft_rt::sim::{self, Crash, ProcessId};
-use weft_rt::sync::{OneshotSender, Sender, oneshot, queue};
+use weft_rt::sync::{OneshotSender, Sender, join_all, oneshot, queue};
 use weft_rt::{now, random_below, sleep, spawn, timeout};
 use weft_types::{FileKind, InodeNumber, SessionId};
 use weft_wire::files::{Answer, FileError, FileRequest, NameIn, NewInode, Operation};
@@ -52,7 +54,8 @@ pub async fn run() -> Result<(), String> {
     let scene = Rc::new(Scene { stage, servers: RefCell::default(), is_ending: Cell::new(false) });
     scene.start_server().await?;
     let clients = (0..CLIENTS).map(|n| spawn(Client::live(scene.clone(), n as u64)));
-    let clients: Vec<_> = clients.collect();
+    let mut clients: Vec<_> = clients.collect();
+    clients.push(spawn(use_paths(scene.clone())));
     for _ in 0..2 + random_below(2) {
         sleep(Duration::from_millis(random_below(250))).await;
         let host = client_host(scene.servers.borrow().len() - 1);
@@ -217,4 +220,64 @@ impl Client {
             scene.ask(&request).await;
         });
     }
+}
+
+/// How a client that uses paths reaches the shard.
+struct Ways(Rc<Scene>);
+
+impl Shards for Ways {
+    async fn ask(&self, _shard: u16, request: &FileRequest) -> Option<Answer> {
+        let answer = self.0.ask(request).await;
+        if answer.is_none() {
+            sleep(Duration::from_millis(1)).await;
+        }
+        answer
+    }
+}
+
+/// Files that are made, renamed and removed at the same time.
+const FILES: usize = 40;
+
+/// A client that has many operations under way, each of which succeeds once.
+async fn use_paths(scene: Rc<Scene>) -> Result<(), String> {
+    let caller = Caller::new(Ways(scene.clone()), SessionId(99), Duration::from_secs(30));
+    let files = Namespace::new(caller);
+    let new = NewFile { mode: 0o644, uid: 7, gid: 8 };
+    let failed = |what: &str| {
+        let what = what.to_owned();
+        move |error: FsError| format!("{what}: {error}")
+    };
+    let home = files.make_directory(b"/paths", new).await.map_err(failed("the directory"))?;
+    for round in 0.. {
+        let path = |kind: &str, n: usize| format!("/paths/{kind}-{round}-{n}").into_bytes();
+        let made = (0..FILES).map(|n| (path("new", n), files.clone()));
+        let made = made.map(|(path, files)| async move { files.create(&path, new).await });
+        for made in join_all(made).await {
+            made.map_err(failed("a create"))?;
+        }
+        let moved = (0..FILES / 2).map(|n| (path("new", n), path("moved", n), files.clone()));
+        let moved = moved.map(|(from, to, files)| async move { files.rename(&from, &to).await });
+        for moved in join_all(moved).await {
+            moved.map_err(failed("a rename"))?;
+        }
+        let found = files.list(home.inode, b"/paths").await.map_err(failed("a list"))?;
+        let mut found: Vec<Vec<u8>> = found.into_iter().map(|entry| entry.name).collect();
+        found.sort();
+        let name = |kind: &str, n: usize| format!("{kind}-{round}-{n}").into_bytes();
+        let moved = (0..FILES / 2).map(|n| name("moved", n));
+        let mut expected: Vec<Vec<u8>> = moved.chain((FILES / 2..FILES).map(|n| name("new", n))).collect();
+        expected.sort();
+        if found != expected {
+            return Err(format!("{} files are listed, {} were made", found.len(), expected.len()));
+        }
+        let removed = expected.into_iter().map(|name| ([b"/paths/".to_vec(), name].concat(), files.clone()));
+        let removed = removed.map(|(path, files)| async move { files.remove(&path).await });
+        for removed in join_all(removed).await {
+            removed.map_err(failed("a removal"))?;
+        }
+        if scene.is_ending.get() {
+            break;
+        }
+    }
+    Ok(())
 }

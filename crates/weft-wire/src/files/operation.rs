@@ -141,6 +141,27 @@ pub enum Operation {
 }
 
 impl Operation {
+    /// The inode whose shard carries it out.
+    pub fn inode(&self) -> InodeNumber {
+        match self {
+            Operation::Find(at)
+            | Operation::Create(at, _)
+            | Operation::Link(_, at)
+            | Operation::Unlink(at)
+            | Operation::RemoveDirectory(at)
+            | Operation::Rename(at, ..) => at.directory,
+            Operation::Attributes(inode)
+            | Operation::CreateUnnamed(inode, _)
+            | Operation::Change(inode, _)
+            | Operation::List { directory: inode, .. }
+            | Operation::Target(inode)
+            | Operation::Xattr(inode, _)
+            | Operation::XattrNames(inode)
+            | Operation::SetXattr(inode, ..)
+            | Operation::RemoveXattr(inode, _) => *inode,
+        }
+    }
+
     /// Whether it can change anything, and so has to happen once.
     pub fn changes(&self) -> bool {
         match self {

@@ -1,0 +1,145 @@
+//! Operations of a session on their way to shards: numbered, so that each happens once, and sent again until they
+//! are answered (F1).
+
+use crate::error::FsError;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+use std::time::Duration;
+use weft_rt::sync::Notify;
+use weft_rt::{now, sleep, spawn};
+use weft_types::SessionId;
+use weft_types::limits::FILE_OPERATIONS_MAX;
+use weft_wire::files::{Answer, FileRequest, Operation};
+
+/// How shards are reached.
+pub trait Shards: 'static {
+    /// Sends a request to the server that a shard has, as far as is known, and waits for its answer. `None` if none
+    /// has come: there is no server, or the connection is lost, or it took too long. The request may have
+    /// arrived then, and may still arrive.
+    fn ask(&self, shard: u16, request: &FileRequest) -> impl Future<Output = Option<Answer>>;
+}
+
+/// How long to wait before a request is sent again for which no answer came.
+const AGAIN_AFTER: Duration = Duration::from_millis(5);
+
+/// A session that asks shards. Clones are the same session.
+pub struct Caller<S>(Rc<Inner<S>>);
+
+impl<S> Clone for Caller<S> {
+    fn clone(&self) -> Self {
+        Caller(self.0.clone())
+    }
+}
+
+struct Inner<S> {
+    shards: S,
+    session: SessionId,
+    /// How long an operation is sent again.
+    patience: Duration,
+    numbers: RefCell<BTreeMap<u16, Numbers>>,
+    /// An operation was answered.
+    answered: Notify,
+}
+
+/// The numbers of operations at one shard.
+#[derive(Default)]
+struct Numbers {
+    /// The number that was given out last.
+    last: u64,
+    /// Numbers that were not answered yet.
+    under_way: BTreeSet<u64>,
+}
+
+impl Numbers {
+    /// Up to which number all operations were answered.
+    fn answered(&self) -> u64 {
+        self.under_way.first().map_or(self.last, |first| first - 1)
+    }
+
+    /// The next number; `None` while the shard would refuse it.
+    fn next(&mut self) -> Option<u64> {
+        let has_room = self.last + 1 <= self.answered() + FILE_OPERATIONS_MAX;
+        has_room.then(|| {
+            self.last += 1;
+            self.under_way.insert(self.last);
+            self.last
+        })
+    }
+}
+
+impl<S: Shards> Caller<S> {
+    /// The caller of a session. A session has one, for numbers are given out here.
+    pub fn new(shards: S, session: SessionId, patience: Duration) -> Caller<S> {
+        let (numbers, answered) = (RefCell::default(), Notify::default());
+        Caller(Rc::new(Inner { shards, session, patience, numbers, answered }))
+    }
+
+    /// Has a shard carry out an operation. One that changes something goes on when this future is dropped: it may
+    /// have been sent already.
+    ///
+    /// # Errors
+    /// [`FsError::NoAnswer`] after the session's patience. An operation that changes something may still happen
+    /// then; its number stays open, so that the shard keeps its answer.
+    pub async fn call(&self, shard: u16, operation: Operation) -> Result<Answer, FsError> {
+        if !operation.changes() {
+            return self.0.ask(shard, 0, operation).await;
+        }
+        let number = self.0.number(shard).await;
+        let inner = self.0.clone();
+        let going = spawn(async move {
+            let answer = inner.ask(shard, number, operation).await?;
+            inner.numbers.borrow_mut().entry(shard).or_default().under_way.remove(&number);
+            inner.answered.notify_all();
+            Ok(answer)
+        });
+        going.await.unwrap_or(Err(FsError::NoAnswer { shard, waited: Duration::ZERO }))
+    }
+}
+
+impl<S: Shards> Inner<S> {
+    /// A number for an operation, as soon as there is room for one more.
+    async fn number(&self, shard: u16) -> u64 {
+        loop {
+            let number = self.numbers.borrow_mut().entry(shard).or_default().next();
+            match number {
+                Some(number) => return number,
+                None => self.answered.notified().await,
+            }
+        }
+    }
+
+    async fn ask(&self, shard: u16, number: u64, operation: Operation) -> Result<Answer, FsError> {
+        let mut request = FileRequest { session: self.session, number, answered: 0, operation };
+        let begun = now();
+        loop {
+            request.answered = self.numbers.borrow().get(&shard).map_or(0, Numbers::answered);
+            if let Some(answer) = self.shards.ask(shard, &request).await {
+                return Ok(answer);
+            }
+            let waited = now() - begun;
+            if waited >= self.patience {
+                return Err(FsError::NoAnswer { shard, waited });
+            }
+            sleep(AGAIN_AFTER).await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_given_out_as_long_as_the_oldest_open_one_is_near() {
+        let mut numbers = Numbers::default();
+        let given: Vec<u64> = (0..FILE_OPERATIONS_MAX).filter_map(|_| numbers.next()).collect();
+        assert_eq!((given.len() as u64, numbers.answered()), (FILE_OPERATIONS_MAX, 0));
+        assert_eq!(numbers.next(), None);
+        numbers.under_way.remove(&2);
+        assert_eq!((numbers.next(), numbers.answered()), (None, 0));
+        numbers.under_way.remove(&1);
+        assert_eq!(numbers.answered(), 2);
+        assert_eq!(numbers.next(), Some(FILE_OPERATIONS_MAX + 1));
+    }
+}

@@ -1,0 +1,49 @@
+//! What can go wrong for who uses a file system.
+
+use std::time::Duration;
+use thiserror::Error;
+use weft_wire::files::FileError;
+
+/// Why an operation of a file system did not do what it was asked for.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum FsError {
+    /// A shard has refused it. Nothing was changed.
+    #[error("{path}: {error}")]
+    Refused {
+        /// What it was about, for people.
+        path: String,
+        /// Why.
+        #[source]
+        error: FileError,
+    },
+    /// No server of a shard has answered. An operation that changes something may still happen.
+    #[error("shard {shard} has not answered for {waited:?}; what was asked may still happen")]
+    NoAnswer {
+        /// The shard.
+        shard: u16,
+        /// How long it was asked.
+        waited: Duration,
+    },
+    /// A symbolic link leads to another one, and so on, 40 times.
+    #[error("{path}: too many symbolic links")]
+    TooManyLinks {
+        /// The path.
+        path: String,
+    },
+    /// A shard has answered with something that is no answer to the question.
+    #[error("shard {shard} has answered something else than was asked for")]
+    OtherAnswer {
+        /// The shard.
+        shard: u16,
+    },
+}
+
+impl FsError {
+    /// Why a shard has refused it, if one has.
+    pub fn refusal(&self) -> Option<FileError> {
+        match self {
+            FsError::Refused { error, .. } => Some(*error),
+            _ => None,
+        }
+    }
+}
