@@ -193,9 +193,13 @@ impl FileModel {
         assert_eq!(node.names, 0);
     }
 
-    /// Inodes without a name.
+    /// Inodes that have lost their last name.
     pub fn orphans(&self) -> Vec<u64> {
-        self.nodes.iter().filter(|(_, node)| node.names == 0).map(|(inode, _)| *inode).collect()
+        self.nodes
+            .iter()
+            .filter(|(_, node)| node.names == 0 && !node.is_unnamed)
+            .map(|(inode, _)| *inode)
+            .collect()
     }
 
     fn node(&self, inode: InodeNumber) -> Result<&Node, FileError> {

@@ -2,12 +2,12 @@
 //! are answered (F1).
 
 use crate::error::FsError;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
 use weft_rt::sync::Notify;
-use weft_rt::{now, sleep, spawn};
+use weft_rt::{sleep, spawn, timeout};
 use weft_types::SessionId;
 use weft_types::limits::FILE_OPERATIONS_MAX;
 use weft_wire::files::{Answer, FileRequest, Operation};
@@ -35,10 +35,11 @@ impl<S> Clone for Caller<S> {
 struct Inner<S> {
     shards: S,
     session: SessionId,
-    /// How long an operation is sent again.
+    /// How long whoever asks waits for an answer.
     patience: Duration,
+    is_over: Cell<bool>,
     numbers: RefCell<BTreeMap<u16, Numbers>>,
-    /// An operation was answered.
+    /// An operation was answered, or the session has ended.
     answered: Notify,
 }
 
@@ -71,58 +72,64 @@ impl Numbers {
 impl<S: Shards> Caller<S> {
     /// The caller of a session. A session has one, for numbers are given out here.
     pub fn new(shards: S, session: SessionId, patience: Duration) -> Caller<S> {
-        let (numbers, answered) = (RefCell::default(), Notify::default());
-        Caller(Rc::new(Inner { shards, session, patience, numbers, answered }))
+        let (numbers, answered, is_over) = (RefCell::default(), Notify::default(), Cell::new(false));
+        Caller(Rc::new(Inner { shards, session, patience, is_over, numbers, answered }))
     }
 
-    /// Has a shard carry out an operation. One that changes something goes on when this future is dropped: it may
-    /// have been sent already.
+    /// Has a shard carry out an operation. One that changes something is sent again until it is answered, also when
+    /// nobody waits for it any more: it may have been sent already, and its number stays open until then.
     ///
     /// # Errors
     /// [`FsError::NoAnswer`] after the session's patience. An operation that changes something may still happen
-    /// then; its number stays open, so that the shard keeps its answer.
+    /// then.
     pub async fn call(&self, shard: u16, operation: Operation) -> Result<Answer, FsError> {
-        if !operation.changes() {
-            return self.0.ask(shard, 0, operation).await;
-        }
-        let number = self.0.number(shard).await;
         let inner = self.0.clone();
-        let going = spawn(async move {
-            let answer = inner.ask(shard, number, operation).await?;
-            inner.numbers.borrow_mut().entry(shard).or_default().under_way.remove(&number);
-            inner.answered.notify_all();
-            Ok(answer)
-        });
-        going.await.unwrap_or(Err(FsError::NoAnswer { shard, waited: Duration::ZERO }))
+        let answer = match operation.changes() {
+            false => timeout(self.0.patience, inner.ask(shard, 0, operation)).await.ok().flatten(),
+            true => {
+                let going = spawn(async move { inner.change(shard, operation).await });
+                timeout(self.0.patience, going).await.ok().and_then(Result::ok).flatten()
+            }
+        };
+        answer.ok_or(FsError::NoAnswer { shard, waited: self.0.patience })
+    }
+
+    /// Sends nothing any more: the session is over, so what was not answered cannot happen any more.
+    pub fn end(&self) {
+        self.0.is_over.set(true);
+        self.0.answered.notify_all();
     }
 }
 
 impl<S: Shards> Inner<S> {
-    /// A number for an operation, as soon as there is room for one more.
-    async fn number(&self, shard: u16) -> u64 {
-        loop {
+    /// Carries out an operation that changes something; `None` if the session ends before it is answered.
+    async fn change(&self, shard: u16, operation: Operation) -> Option<Answer> {
+        let number = loop {
             let number = self.numbers.borrow_mut().entry(shard).or_default().next();
             match number {
-                Some(number) => return number,
+                Some(number) => break number,
+                None if self.is_over.get() => return None,
                 None => self.answered.notified().await,
             }
-        }
+        };
+        let answer = self.ask(shard, number, operation).await?;
+        self.numbers.borrow_mut().entry(shard).or_default().under_way.remove(&number);
+        self.answered.notify_all();
+        Some(answer)
     }
 
-    async fn ask(&self, shard: u16, number: u64, operation: Operation) -> Result<Answer, FsError> {
+    /// Asks until an answer comes; `None` if the session ends before.
+    async fn ask(&self, shard: u16, number: u64, operation: Operation) -> Option<Answer> {
         let mut request = FileRequest { session: self.session, number, answered: 0, operation };
-        let begun = now();
-        loop {
+        while !self.is_over.get() {
             request.answered = self.numbers.borrow().get(&shard).map_or(0, Numbers::answered);
-            if let Some(answer) = self.shards.ask(shard, &request).await {
-                return Ok(answer);
-            }
-            let waited = now() - begun;
-            if waited >= self.patience {
-                return Err(FsError::NoAnswer { shard, waited });
+            let answer = self.shards.ask(shard, &request).await;
+            if answer.is_some() {
+                return answer;
             }
             sleep(AGAIN_AFTER).await;
         }
+        None
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::caller::{Caller, Shards};
 use crate::error::FsError;
-use crate::path::{names, text};
+use crate::path::{ends_with_dot, is_of_directory, names, text};
 use weft_types::limits::LISTED_ENTRIES_MAX;
 use weft_types::{Attributes, FileKind, InodeNumber};
 use weft_wire::files::{
@@ -26,11 +26,22 @@ pub struct NewFile {
     pub gid: u32,
 }
 
-/// Where the last name of a path is.
-struct Last {
+/// How far a path was followed.
+struct Way {
     directory: InodeNumber,
-    /// The name; `None` of the root and of a path that ends with `..`: that is the directory itself.
-    name: Option<Vec<u8>>,
+    /// The names that are left, the next one last.
+    left: Vec<Vec<u8>>,
+    /// Symbolic links that were followed.
+    links: usize,
+}
+
+impl Way {
+    /// The beginning of a path.
+    fn of(path: &[u8]) -> Way {
+        let mut left: Vec<Vec<u8>> = names(path).map(<[u8]>::to_vec).collect();
+        left.reverse();
+        Way { directory: InodeNumber::ROOT, left, links: 0 }
+    }
 }
 
 /// Names of a file system, as a session sees them. Clones are the same.
@@ -48,25 +59,29 @@ impl<S: Shards> Namespace<S> {
         Namespace(caller)
     }
 
-    /// What a path stands for. Symbolic links on the way are followed; the last one if `follows` says so.
+    /// What a path stands for. Symbolic links on the way are followed; the last one if `follows` says so, or the path
+    /// ends with `/` or `.`.
     ///
     /// # Errors
     /// If there is nothing, or the way leads through something that is no directory.
     pub async fn find(&self, path: &[u8], follows: bool) -> Result<Attributes, FsError> {
-        let mut links = 0;
-        let mut path = path.to_vec();
+        let must_be_directory = is_of_directory(path);
+        let mut way = Way::of(path);
         loop {
-            let last = self.walk(&path, &mut links).await?;
-            let found = self.at(&last, &path).await?;
-            if !follows || found.kind != FileKind::Symlink {
-                return Ok(found);
+            let last = self.walk(path, &mut way).await?;
+            let found = match last {
+                Some(name) => {
+                    self.attributes(path, Operation::Find(NameIn { directory: way.directory, name })).await?
+                }
+                None => self.attributes(path, Operation::Attributes(way.directory)).await?,
+            };
+            if found.kind == FileKind::Symlink && (follows || must_be_directory) {
+                self.follow(path, &mut way, found.inode).await?;
+                continue;
             }
-            self.count_link(&path, &mut links)?;
-            let target = self.target(found.inode, &path).await?;
-            // It leads on from where the link is.
-            path = match target.first() {
-                Some(b'/') => target,
-                _ => [path[..path.len() - tail(&path)].to_vec(), target].concat(),
+            return match found.kind == FileKind::Directory || !must_be_directory {
+                true => Ok(found),
+                false => Err(FsError::Refused { path: text(path), error: FileError::NotDirectory }),
             };
         }
     }
@@ -167,49 +182,50 @@ impl<S: Shards> Namespace<S> {
         self.attributes(from, Operation::Rename(old, new, RenameMode::Replace)).await
     }
 
-    /// The directory of a path's last name, and that name.
+    /// The directory of a path's last name, and that name; `nameless` is why a path without one is refused.
     async fn place(&self, path: &[u8], nameless: FileError) -> Result<NameIn, FsError> {
-        let Last { directory, name } = self.walk(path, &mut 0).await?;
+        let mut way = Way::of(path);
+        let name = self.walk(path, &mut way).await?.filter(|_| !ends_with_dot(path));
         let name = name.ok_or_else(|| FsError::Refused { path: text(path), error: nameless })?;
-        Ok(NameIn { directory, name })
+        Ok(NameIn { directory: way.directory, name })
     }
 
-    /// Follows a path up to its last name.
-    async fn walk(&self, path: &[u8], links: &mut usize) -> Result<Last, FsError> {
-        let mut left: Vec<Vec<u8>> = names(path).map(<[u8]>::to_vec).collect();
-        left.reverse();
-        let mut directory = InodeNumber::ROOT;
-        while let Some(name) = left.pop() {
+    /// Goes on up to the last name, and returns that; `None` of the root and of what ends with `..`, which is the
+    /// directory itself.
+    async fn walk(&self, path: &[u8], way: &mut Way) -> Result<Option<Vec<u8>>, FsError> {
+        while let Some(name) = way.left.pop() {
             if name == b".." {
-                directory = self.parent(directory, path).await?;
+                way.directory = self.parent(way.directory, path).await?;
                 continue;
             }
-            if left.is_empty() {
-                return Ok(Last { directory, name: Some(name) });
+            if way.left.is_empty() {
+                return Ok(Some(name));
             }
-            let at = NameIn { directory, name };
+            let at = NameIn { directory: way.directory, name };
             let found = self.attributes(path, Operation::Find(at)).await?;
             match found.kind {
-                FileKind::Symlink => {
-                    self.count_link(path, links)?;
-                    let target = self.target(found.inode, path).await?;
-                    if target.first() == Some(&b'/') {
-                        directory = InodeNumber::ROOT;
-                    }
-                    left.extend(names(&target).map(<[u8]>::to_vec).collect::<Vec<_>>().into_iter().rev());
-                }
-                _ => directory = found.inode,
+                FileKind::Symlink => self.follow(path, way, found.inode).await?,
+                _ => way.directory = found.inode,
             }
         }
-        Ok(Last { directory, name: None })
+        Ok(None)
     }
 
-    async fn at(&self, last: &Last, path: &[u8]) -> Result<Attributes, FsError> {
-        let operation = match &last.name {
-            Some(name) => Operation::Find(NameIn { directory: last.directory, name: name.clone() }),
-            None => Operation::Attributes(last.directory),
+    /// Goes where a symbolic link leads, from the directory that it is in.
+    async fn follow(&self, path: &[u8], way: &mut Way, link: InodeNumber) -> Result<(), FsError> {
+        way.links += 1;
+        if way.links > LINKS_MAX {
+            return Err(FsError::TooManyLinks { path: text(path) });
+        }
+        let target = match self.ask(path, link, Operation::Target(link)).await? {
+            Answer::Bytes(target) => target,
+            _ => return Err(FsError::OtherAnswer { shard: link.shard() }),
         };
-        self.attributes(path, operation).await
+        if target.first() == Some(&b'/') {
+            way.directory = InodeNumber::ROOT;
+        }
+        way.left.extend(Way::of(&target).left);
+        Ok(())
     }
 
     async fn parent(&self, directory: InodeNumber, path: &[u8]) -> Result<InodeNumber, FsError> {
@@ -218,18 +234,6 @@ impl<S: Shards> Namespace<S> {
             Answer::Listed(listed) => Ok(InodeNumber(listed.parent)),
             _ => Err(FsError::OtherAnswer { shard: directory.shard() }),
         }
-    }
-
-    async fn target(&self, inode: InodeNumber, path: &[u8]) -> Result<Vec<u8>, FsError> {
-        match self.ask(path, inode, Operation::Target(inode)).await? {
-            Answer::Bytes(target) => Ok(target),
-            _ => Err(FsError::OtherAnswer { shard: inode.shard() }),
-        }
-    }
-
-    fn count_link(&self, path: &[u8], links: &mut usize) -> Result<(), FsError> {
-        *links += 1;
-        if *links <= LINKS_MAX { Ok(()) } else { Err(FsError::TooManyLinks { path: text(path) }) }
     }
 
     async fn attributes(&self, path: &[u8], operation: Operation) -> Result<Attributes, FsError> {
@@ -246,10 +250,4 @@ impl<S: Shards> Namespace<S> {
             answer => Ok(answer),
         }
     }
-}
-
-/// Bytes of a path's last name and what stands behind it.
-fn tail(path: &[u8]) -> usize {
-    let trimmed = path.len() - path.iter().rev().take_while(|byte| **byte == b'/').count();
-    path.len() - path[..trimmed].iter().rposition(|byte| *byte == b'/').map_or(0, |at| at + 1)
 }

@@ -88,7 +88,12 @@ impl Log {
     /// The blocks of a batch.
     fn encode(&self, changes: &[u8]) -> Vec<Vec<u8>> {
         let parts: Vec<&[u8]> = changes.chunks(ROOM).collect();
-        let count = u16::try_from(parts.len()).expect("a batch is bounded");
+        assert!(
+            parts.len() <= META_BATCH_BLOCKS_MAX as usize,
+            "a batch of {} blocks is not replayed",
+            parts.len()
+        );
+        let count = parts.len() as u16;
         let block = |(index, part): (usize, &&[u8])| {
             let mut e = Encoder::with_capacity(BLOCK_SIZE);
             e.bytes(&MAGIC).u64(self.name.file_system).u16(self.name.shard).u16(index as u16).u16(count);

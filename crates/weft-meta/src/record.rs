@@ -62,6 +62,9 @@ pub struct Inode {
     pub parent: InodeNumber,
     /// No byte was ever written from here on.
     pub reserved_end: u64,
+    /// How many changes of its entries the parts of a directory had counted when the time of its last change was
+    /// set: that time holds until they count more.
+    pub modified_revision: u64,
     /// Made without a name, and never had one (`O_TMPFILE`): it may still get one.
     pub is_unnamed: bool,
 }
@@ -74,9 +77,9 @@ impl Inode {
 
     /// The inode as bytes.
     pub fn encode(&self) -> Value {
-        let mut e = Encoder::with_capacity(ATTRIBUTES_BYTES + 17);
+        let mut e = Encoder::with_capacity(ATTRIBUTES_BYTES + 25);
         encode_attributes(&mut e, &self.attributes);
-        e.u64(self.parent.0).u64(self.reserved_end).u8(self.is_unnamed.into());
+        e.u64(self.parent.0).u64(self.reserved_end).u64(self.modified_revision).u8(self.is_unnamed.into());
         e.0.into()
     }
 
@@ -87,12 +90,12 @@ impl Inode {
     pub fn decode(bytes: &[u8]) -> Result<Inode, DecodeError> {
         let mut d = Decoder::new(bytes);
         let (attributes, parent) = (decode_attributes(&mut d)?, InodeNumber(d.u64()?));
-        let (reserved_end, is_unnamed) = (d.u64()?, d.u8()?);
+        let (reserved_end, modified_revision, is_unnamed) = (d.u64()?, d.u64()?, d.u8()?);
         if is_unnamed > 1 {
             return Err(DecodeError::Invalid { field: "without a name", value: is_unnamed.into() });
         }
         d.finish()?;
-        Ok(Inode { attributes, parent, reserved_end, is_unnamed: is_unnamed == 1 })
+        Ok(Inode { attributes, parent, reserved_end, modified_revision, is_unnamed: is_unnamed == 1 })
     }
 }
 
@@ -166,6 +169,35 @@ impl Entry {
     }
 }
 
+/// An answer that is kept (F1).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct KeptAnswer {
+    /// The checksum of the operation that was answered.
+    pub(crate) of: u32,
+    /// The answer.
+    pub(crate) answer: Answer,
+}
+
+impl KeptAnswer {
+    /// The answer as bytes.
+    pub(crate) fn encode(&self) -> Value {
+        let mut e = Encoder::default();
+        self.answer.encode(e.u32(self.of));
+        e.0.into()
+    }
+
+    /// The answer of these bytes.
+    ///
+    /// # Errors
+    /// If they are none.
+    pub(crate) fn decode(bytes: &[u8]) -> Result<KeptAnswer, DecodeError> {
+        let mut d = Decoder::new(bytes);
+        let kept = KeptAnswer { of: d.u32()?, answer: Answer::decode(&mut d)? };
+        d.finish()?;
+        Ok(kept)
+    }
+}
+
 /// A number as a value: of a session, the last operation that was answered for good.
 pub(crate) fn encode_number(n: u64) -> Value {
     Rc::new(n.to_le_bytes())
@@ -193,11 +225,7 @@ pub(crate) fn check_value(key: &Key, value: &[u8]) -> Result<(), DecodeError> {
     match key.parts().expect("a key was checked when it was made") {
         KeyParts::Shard => ShardRecord::decode(value).map(drop),
         KeyParts::Session(_) => decode_number(value).map(drop),
-        KeyParts::Answer(..) => {
-            let mut d = Decoder::new(value);
-            Answer::decode(&mut d)?;
-            d.finish()
-        }
+        KeyParts::Answer(..) => KeptAnswer::decode(value).map(drop),
         KeyParts::Inode(inode) => match Inode::decode(value)?.attributes.inode {
             found if found == inode => Ok(()),
             found => Err(DecodeError::Invalid { field: "inode", value: found.0 }),

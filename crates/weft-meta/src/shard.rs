@@ -7,7 +7,7 @@ use crate::error::MetaError;
 use crate::key::{Key, KeyParts, Table};
 use crate::log::{BATCH_BYTES_MAX, Log};
 use crate::medium::{Medium, read_whole};
-use crate::place::{LOG_BLOCKS, Places, SUPERBLOCKS};
+use crate::place::{LOG_BLOCKS, LOG_BLOCKS_LEAST, Places, SUPERBLOCKS};
 use crate::record::{Inode, Part, ShardRecord};
 use crate::superblock::{ShardName, Superblock, newest};
 use crate::tables::Tables;
@@ -68,7 +68,13 @@ impl ShardFormat {
                 layout: self.layout,
                 revision: 1,
             };
-            let root = Inode { attributes, parent: InodeNumber::ROOT, reserved_end: 0, is_unnamed: false };
+            let root = Inode {
+                attributes,
+                parent: InodeNumber::ROOT,
+                reserved_end: 0,
+                modified_revision: 0,
+                is_unnamed: false,
+            };
             tables.load(Key::inode(InodeNumber::ROOT), root.encode());
             tables.load(Key::part(InodeNumber::ROOT, 0), Part { modified: now, ..Part::default() }.encode());
         }
@@ -142,8 +148,7 @@ impl<M: Medium> Clone for Shard<M> {
 /// # Panics
 /// If the log is too short for its batches.
 pub async fn format_shard(medium: &impl Medium, format: &ShardFormat) -> Result<(), MetaError> {
-    let least = 4 * META_BATCH_BLOCKS_MAX;
-    assert!(format.log_blocks >= least, "a log has at least {least} blocks");
+    assert!(format.log_blocks >= LOG_BLOCKS_LEAST, "a log has at least {LOG_BLOCKS_LEAST} blocks");
     let slots = read_whole(medium, SUPERBLOCKS[0], SUPERBLOCKS.len() as u64).await?;
     if slots.iter().any(|byte| *byte != 0) {
         return Err(MetaError::damaged("the superblock", SUPERBLOCKS[0], "something is there already"));
@@ -235,26 +240,45 @@ impl<M: Medium> Shard<M> {
         Ok(answer)
     }
 
-    /// Inodes without a name, at most `limit`.
-    pub fn orphans(&self, limit: usize) -> Vec<InodeNumber> {
-        let tables = self.inner().tables.borrow();
-        let orphans = tables.of(Table::Orphan).take(limit).filter_map(|(key, _)| match key.parts() {
-            Some(KeyParts::Orphan(inode)) => Some(inode),
-            _ => None,
-        });
-        orphans.collect()
-    }
-
-    /// Removes an inode without a name, whose data are gone and that nobody uses any more.
+    /// Inodes that have lost their last name, at most `limit`: none of them gets a name again, whatever happens. Those
+    /// that were made without a name are not among them, for they may get one.
     ///
     /// # Errors
     /// If the shard has ended.
-    pub async fn purge(&self, inode: InodeNumber) -> Result<(), MetaError> {
+    pub async fn orphans(&self, limit: usize) -> Result<Vec<InodeNumber>, MetaError> {
         let inner = self.inner();
-        inner.wait_for_room().await?;
-        let changes = purge(&inner.tables.borrow(), inode);
-        inner.change(&changes);
-        inner.prove().await
+        inner.check()?;
+        let orphans = {
+            let tables = inner.tables.borrow();
+            let listed = tables.of(Table::Orphan).filter_map(|(key, _)| match key.parts() {
+                Some(KeyParts::Orphan(inode)) => Some(inode),
+                _ => None,
+            });
+            listed.filter(|inode| is_orphan(&tables, *inode)).take(limit).collect()
+        };
+        // The last name may be gone in memory only, or another server may have begun.
+        inner.prove().await?;
+        Ok(orphans)
+    }
+
+    /// Removes one of the [`Shard::orphans`], whose data are gone and that nobody uses any more. False if it is none.
+    ///
+    /// # Errors
+    /// If the shard has ended. What is left is removed when this is asked again.
+    pub async fn purge(&self, inode: InodeNumber) -> Result<bool, MetaError> {
+        let inner = self.inner();
+        loop {
+            inner.wait_for_room().await?;
+            if !is_orphan(&inner.tables.borrow(), inode) {
+                return Ok(false);
+            }
+            let (changes, is_last) = purge(&inner.tables.borrow(), inode);
+            inner.change(&changes);
+            inner.prove().await?;
+            if is_last {
+                return Ok(true);
+            }
+        }
     }
 
     /// What the shard holds, for checks.
@@ -273,23 +297,28 @@ impl<M: Medium> Shard<M> {
     }
 }
 
-/// What removes an inode without a name from the tables.
-fn purge(tables: &Tables, inode: InodeNumber) -> Vec<Change> {
-    if tables.get(&Key::orphan(inode)).is_none() {
-        return Vec::new();
+/// Items that one round of a purge removes: a tenth of the largest batch.
+const PURGED_ITEMS: usize = 256;
+
+/// Whether an inode has lost its last name for good.
+fn is_orphan(tables: &Tables, inode: InodeNumber) -> bool {
+    let found = tables.inode(inode);
+    tables.get(&Key::orphan(inode)).is_some() && found.is_none_or(|inode| !inode.is_unnamed)
+}
+
+/// What removes an inode from the tables, or some of what belongs to it; and whether nothing is left.
+fn purge(tables: &Tables, inode: InodeNumber) -> (Vec<Change>, bool) {
+    let is_xattr = |key: &&Key| matches!(key.parts(), Some(KeyParts::Xattr(found, ..)) if found == inode);
+    let is_target = |key: &&Key| matches!(key.parts(), Some(KeyParts::Target(found, _)) if found == inode);
+    let xattrs = tables.from(Key::first_xattr(inode)).map(|(key, _)| key).take_while(is_xattr);
+    let targets = tables.from(Key::target(inode, 0)).map(|(key, _)| key).take_while(is_target);
+    let mut keys: Vec<Key> = xattrs.chain(targets).take(PURGED_ITEMS).cloned().collect();
+    let is_last = keys.len() < PURGED_ITEMS;
+    if is_last {
+        keys.extend(tables.part(inode).map(|_| Key::part(inode, 0)));
+        keys.extend([Key::inode(inode), Key::orphan(inode)]);
     }
-    let xattrs = tables.from(Key::first_xattr(inode)).map(|(key, _)| key);
-    let xattrs =
-        xattrs.take_while(|key| matches!(key.parts(), Some(KeyParts::Xattr(found, ..)) if found == inode));
-    let targets = tables.from(Key::target(inode, 0)).map(|(key, _)| key);
-    let targets =
-        targets.take_while(|key| matches!(key.parts(), Some(KeyParts::Target(found, _)) if found == inode));
-    let mut keys: Vec<Key> = xattrs.chain(targets).cloned().collect();
-    if tables.part(inode).is_some() {
-        keys.push(Key::part(inode, 0));
-    }
-    keys.extend([Key::inode(inode), Key::orphan(inode)]);
-    keys.into_iter().map(Change::Delete).collect()
+    (keys.into_iter().map(Change::Delete).collect(), is_last)
 }
 
 impl<M: Medium> Inner<M> {

@@ -2,7 +2,7 @@
 
 use crate::error::MetaError;
 use crate::page::PageRef;
-use crate::place::{LOG_BLOCK, SUPERBLOCKS};
+use crate::place::{LOG_BLOCK, LOG_BLOCKS_LEAST, SUPERBLOCKS};
 use std::ops::Range;
 use weft_types::{BLOCK_SIZE, InodeNumber};
 use weft_wire::{DecodeError, Decoder, Encoder, crc32c};
@@ -122,7 +122,7 @@ impl Superblock {
         let root = (has_root == 1).then_some(Root { page, level });
         let checks = [
             ("shard", shard.into(), shard < InodeNumber::SHARDS),
-            ("blocks of the log", log_blocks.into(), log_blocks > 0),
+            ("blocks of the log", log_blocks.into(), log_blocks >= LOG_BLOCKS_LEAST),
             ("checkpoint", checkpoint, (1..COUNTER_END).contains(&checkpoint)),
             ("generation", generation, generation < COUNTER_END),
             ("position in the log", log_next, log_next < COUNTER_END),

@@ -7,7 +7,7 @@ use memory::{Blocks, Event, Memory};
 use weft_meta::*;
 use weft_rt::sim::Sim;
 use weft_rt::spawn;
-use weft_types::{FileKind, InodeNumber, SessionId};
+use weft_types::{FileKind, FileTime, InodeNumber, SessionId};
 use weft_wire::files::*;
 
 const NAME: ShardName = ShardName { file_system: 9, shard: 0 };
@@ -228,6 +228,91 @@ fn a_checkpoint_waits_for_the_log() {
             assert_eq!(entries(&next).await, 1000);
         });
     }
+}
+
+/// An inode with more than one batch can remove is purged in rounds.
+#[test]
+fn whatever_an_inode_has_is_purged() {
+    Sim::new(10).block_on(async {
+        let medium = formatted().await;
+        let shard = Shard::open(medium.attach()).await.unwrap();
+        let ask = async |number, operation| {
+            let request = FileRequest { session: SessionId(3), number, answered: number - 1, operation };
+            shard.serve(&request).await.unwrap()
+        };
+        let Answer::Attributes(file) = shard.serve(&create(1)).await.unwrap() else { panic!("it is made") };
+        let set = |n: u64, length| {
+            let name = format!("user.attribute-{n}").into_bytes();
+            Operation::SetXattr(file.inode, name, vec![7; length], XattrMode::Create)
+        };
+        for n in 2..1_000 {
+            assert!(matches!(ask(n, set(n, 1000)).await, Answer::Attributes(_)), "{n}");
+        }
+        assert_eq!(ask(1_000, set(0, 65_536)).await, Answer::Failed(FileError::NoSpace));
+        assert!(shard.orphans(9).await.unwrap().is_empty());
+        let Operation::Create(at, _) = create(1).operation else { unreachable!() };
+        ask(1_001, Operation::Unlink(at)).await;
+        assert_eq!(shard.orphans(9).await.unwrap(), [file.inode]);
+        assert!(shard.purge(file.inode).await.unwrap());
+        assert!(!shard.purge(file.inode).await.unwrap());
+        let next = Shard::open(medium.attach()).await.unwrap();
+        assert_eq!(next.with_tables(check_tables), []);
+        assert_eq!(next.with_tables(|tables| tables.inode(file.inode)), None);
+        // Root, its part, the shard, the session and its last answer.
+        assert_eq!(next.with_tables(|tables| tables.len()), 5);
+    });
+}
+
+/// A file without a name may get one, so nobody removes its data.
+#[test]
+fn what_never_had_a_name_is_no_orphan() {
+    Sim::new(12).block_on(async {
+        let shard = Shard::open(formatted().await.attach()).await.unwrap();
+        let Operation::Create(at, made) = create(1).operation else { unreachable!() };
+        let unnamed = FileRequest { operation: Operation::CreateUnnamed(at.directory, made), ..create(1) };
+        let Answer::Attributes(file) = shard.serve(&unnamed).await.unwrap() else { panic!("it is made") };
+        assert!(shard.orphans(9).await.unwrap().is_empty() && !shard.purge(file.inode).await.unwrap());
+        let link = FileRequest { operation: Operation::Link(file.inode, at), ..create(2) };
+        assert!(matches!(shard.serve(&link).await.unwrap(), Answer::Attributes(file) if file.links == 1));
+    });
+}
+
+#[test]
+fn the_time_of_a_directory_is_that_of_its_last_change_or_what_was_set_since() {
+    Sim::new(13).block_on(async {
+        let shard = Shard::open(formatted().await.attach()).await.unwrap();
+        let root = async || {
+            let read = Operation::Attributes(InodeNumber::ROOT);
+            let read = FileRequest { session: SessionId(3), number: 0, answered: 0, operation: read };
+            match shard.serve(&read).await.unwrap() {
+                Answer::Attributes(root) => root,
+                other => panic!("{other:?}"),
+            }
+        };
+        for (number, seconds) in [(1, 4_102_444_800), (3, -5)] {
+            let time = FileTime { seconds, nanoseconds: 7 };
+            let changes =
+                AttributeChanges { modified: Some(SetTime::At(time)), ..AttributeChanges::default() };
+            let set = Operation::Change(InodeNumber::ROOT, changes);
+            shard.serve(&FileRequest { operation: set, ..create(number) }).await.unwrap();
+            assert_eq!(root().await.modified, time);
+            shard.serve(&create(number + 1)).await.unwrap();
+            let after = root().await.modified;
+            assert!((1_000_000_000..4_000_000_000).contains(&after.seconds), "{after:?}");
+        }
+    });
+}
+
+/// A number stands for one operation.
+#[test]
+fn another_operation_under_a_number_that_was_answered_is_refused() {
+    Sim::new(14).block_on(async {
+        let shard = Shard::open(formatted().await.attach()).await.unwrap();
+        shard.serve(&create(1)).await.unwrap();
+        let other = FileRequest { operation: create(2).operation, ..create(1) };
+        assert_eq!(shard.serve(&other).await.unwrap(), Answer::Failed(FileError::OutOfOrder));
+        assert_eq!(entries(&shard).await, 1);
+    });
 }
 
 #[test]

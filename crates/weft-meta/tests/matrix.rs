@@ -17,7 +17,7 @@ use weft_meta::*;
 use weft_rt::sim::Sim;
 use weft_rt::{random_below, spawn};
 use weft_types::{InodeNumber, SessionId};
-use weft_wire::files::FileRequest;
+use weft_wire::files::{FileRequest, Operation, XattrMode};
 
 const NAME: ShardName = ShardName { file_system: 9, shard: 0 };
 
@@ -174,22 +174,34 @@ async fn crash_everywhere(
     }
 }
 
+/// Writes 900 of 1,024 blocks of the log, so that what follows goes on at its beginning.
+async fn fill_most_of_the_log(shard: &Shard<Memory>) {
+    for number in 1..=300 {
+        let value = vec![number as u8; 9000];
+        let set = Operation::SetXattr(InodeNumber::ROOT, b"user.a".to_vec(), value, XattrMode::Either);
+        let request = FileRequest { session: SessionId(9), number, answered: number - 1, operation: set };
+        shard.serve(&request).await.unwrap();
+    }
+}
+
 #[test]
 fn whatever_was_answered_is_there_after_a_crash() {
     let tried = Sim::new(11).block_on(async {
         let medium = Rc::new(Memory::of(Blocks::new()));
         let format = ShardFormat { log_blocks: 1024, ..ShardFormat::new(NAME, [7; 16], [1; 12]) };
         format_shard(&*medium, &format).await.unwrap();
-        let before = medium.contents();
-        let written = medium.event_count();
         let server = medium.attach();
         let generation = server.generation();
         let shard = Shard::open(server).await.unwrap();
+        fill_most_of_the_log(&shard).await;
+        let before = medium.contents();
+        let written = medium.event_count();
         let first = digest(&shard);
         let record = Rc::new(Record::default());
         workload(&shard, &medium, &record, 130).await;
         let counters = shard.counters();
         assert!(counters.checkpoints > 5 && counters.batches > 100, "{counters:?}");
+        assert!(counters.log_blocks > 1024, "the log has to begin anew meanwhile: {counters:?}");
         let events = medium.events().split_off(written);
         let shifted: BTreeMap<usize, usize> =
             record.answered.borrow().iter().map(|(at, answered)| (at - written, *answered)).collect();

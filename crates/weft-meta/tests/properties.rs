@@ -60,10 +60,11 @@ impl Client {
 
     async fn purge_some(&mut self) {
         let orphans = self.model.orphans();
-        let found: Vec<u64> = self.shard.orphans(usize::MAX).iter().map(|inode| inode.0).collect();
+        let found: Vec<u64> =
+            self.shard.orphans(usize::MAX).await.unwrap().iter().map(|inode| inode.0).collect();
         assert_eq!(found, orphans);
         for inode in orphans {
-            self.shard.purge(InodeNumber(inode)).await.unwrap();
+            assert!(self.shard.purge(InodeNumber(inode)).await.unwrap());
             self.model.purge(inode);
         }
     }

@@ -100,9 +100,6 @@ impl FileTime {
     /// Nanoseconds of a second.
     pub const SECOND: u32 = 1_000_000_000;
 
-    /// Before every other time.
-    pub const EARLIEST: FileTime = FileTime { seconds: i64::MIN, nanoseconds: 0 };
-
     /// The time so many microseconds after 1970-01-01T00:00:00Z.
     pub const fn from_us(us: u64) -> FileTime {
         FileTime { seconds: (us / 1_000_000) as i64, nanoseconds: (us % 1_000_000) as u32 * 1000 }

@@ -121,6 +121,9 @@ pub const XATTR_VALUE_BYTES_MAX: usize = 65_536;
 /// Bytes of all names of an inode's extended attributes (Linux: `XATTR_LIST_MAX`), a zero behind each.
 pub const XATTR_NAMES_BYTES_MAX: usize = 65_536;
 
+/// Bytes of all values of an inode's extended attributes: metadata is kept in memory.
+pub const XATTRS_BYTES_MAX: usize = 1 << 20;
+
 /// Names of a file.
 pub const FILE_LINKS_MAX: u32 = 1 << 30;
 

@@ -42,10 +42,7 @@ impl Draft<'_> {
         attributes.accessed = changes.accessed.map_or(attributes.accessed, at);
         attributes.modified = changes.modified.map_or(attributes.modified, at);
         if changes.modified.is_some() && inode.is_directory() {
-            // What its parts say would come after a time that is set back.
-            let mut part = self.part(inode.attributes.inode);
-            part.modified = FileTime::EARLIEST;
-            self.put(Key::part(inode.attributes.inode, 0), part.encode());
+            inode.modified_revision = self.part(inode.attributes.inode).revision;
         }
         self.put_changed(&mut inode);
         Ok(Answer::Attributes(self.seen(&inode)))

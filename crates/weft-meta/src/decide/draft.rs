@@ -85,7 +85,9 @@ impl<'t> Draft<'t> {
             if seen.links > 0 {
                 seen.links += part.directories;
             }
-            seen.modified = seen.modified.max(part.modified);
+            if part.revision > inode.modified_revision {
+                seen.modified = part.modified;
+            }
             seen.changed = seen.changed.max(part.modified);
             seen.revision += part.revision;
         }
@@ -148,7 +150,7 @@ impl<'t> Draft<'t> {
             let directories = i64::from(part.directories) + by;
             part.directories = u32::try_from(directories).expect("a part counts its directories");
         }
-        part.modified = part.modified.max(self.now);
+        part.modified = self.now;
         part.revision += 1;
         self.put(Key::part(directory, 0), part.encode());
     }

@@ -11,14 +11,13 @@ mod xattr;
 
 use crate::change::Change;
 use crate::key::Key;
-use crate::record::encode_number;
+use crate::record::{KeptAnswer, encode_number};
 use crate::tables::Tables;
 use draft::Draft;
 use weft_rules::{Mutation, mutated};
 use weft_types::FileTime;
 use weft_types::limits::FILE_OPERATIONS_MAX;
 use weft_wire::files::{Answer, FileError, FileRequest, Operation};
-use weft_wire::{Decoder, Encoder};
 
 /// What an operation does.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,12 +53,16 @@ pub fn decide(tables: &Tables, request: &FileRequest, now: FileTime) -> Decision
     if is_old || request.number > answered.saturating_add(FILE_OPERATIONS_MAX) {
         return Decision::refused(FileError::OutOfOrder);
     }
-    let key = Key::answer(request.session, request.number);
+    let (key, of) = (Key::answer(request.session, request.number), request.operation.checksum());
     if let Some(kept) = tables.get(&key)
         && !mutated(Mutation::NoAnswers)
     {
-        let answer = Answer::decode(&mut Decoder::new(kept)).expect("values are checked");
-        return Decision { changes: Vec::new(), answer };
+        let kept = KeptAnswer::decode(kept).expect("values are checked");
+        return match kept.of == of {
+            true => Decision { changes: Vec::new(), answer: kept.answer },
+            // Two operations have one number: their client has lost count.
+            false => Decision::refused(FileError::OutOfOrder),
+        };
     }
     let mut draft = Draft::new(tables, now);
     let answer = match carry_out(&mut draft, &request.operation) {
@@ -72,9 +75,7 @@ pub fn decide(tables: &Tables, request: &FileRequest, now: FileTime) -> Decision
     };
     let mut changes = draft.changes;
     forget_answers(tables, request, known, &mut changes);
-    let mut e = Encoder::default();
-    answer.encode(&mut e);
-    changes.push(Change::Put(key, e.0.into()));
+    changes.push(Change::Put(key, KeptAnswer { of, answer: answer.clone() }.encode()));
     Decision { changes, answer }
 }
 

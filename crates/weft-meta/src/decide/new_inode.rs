@@ -91,7 +91,13 @@ impl Draft<'_> {
             layout: directory.attributes.layout,
             revision: 1,
         };
-        Ok(Inode { attributes, parent: InodeNumber(0), reserved_end: 0, is_unnamed: false })
+        Ok(Inode {
+            attributes,
+            parent: InodeNumber(0),
+            reserved_end: 0,
+            modified_revision: 0,
+            is_unnamed: false,
+        })
     }
 
     /// The number of the inode that is made next.

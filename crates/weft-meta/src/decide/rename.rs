@@ -5,6 +5,9 @@ use crate::record::{Entry, Inode};
 use weft_types::InodeNumber;
 use weft_wire::files::{Answer, FileError, NameIn, RenameMode};
 
+/// Directories above a directory, far more than a path can have: beyond it the tables contradict themselves.
+const DEPTH_MAX: u32 = 1 << 20;
+
 impl Draft<'_> {
     /// Gives what has the name `from` the name `to`.
     pub(super) fn rename(
@@ -90,13 +93,16 @@ impl Draft<'_> {
     /// Whether a directory is another one, or somewhere in it.
     fn is_below(&self, directory: InodeNumber, top: InodeNumber) -> Result<bool, FileError> {
         let mut at = directory;
-        while at != top {
+        for _ in 0..DEPTH_MAX {
+            if at == top {
+                return Ok(true);
+            }
             let parent = self.directory(at)?.parent;
             if parent == at {
                 return Ok(false);
             }
             at = parent;
         }
-        Ok(true)
+        Err(FileError::Invalid)
     }
 }

@@ -3,7 +3,9 @@
 use super::draft::Draft;
 use crate::key::{Key, KeyParts};
 use weft_types::InodeNumber;
-use weft_types::limits::{XATTR_NAME_BYTES_MAX, XATTR_NAMES_BYTES_MAX, XATTR_VALUE_BYTES_MAX};
+use weft_types::limits::{
+    XATTR_NAME_BYTES_MAX, XATTR_NAMES_BYTES_MAX, XATTR_VALUE_BYTES_MAX, XATTRS_BYTES_MAX,
+};
 use weft_wire::files::{Answer, FileError, XattrMode};
 
 impl Draft<'_> {
@@ -17,21 +19,25 @@ impl Draft<'_> {
     /// Names of all extended attributes, in order.
     pub(super) fn xattr_names(&mut self, inode: InodeNumber) -> Result<Answer, FileError> {
         self.inode(inode)?;
-        let mut names = self.names_of(inode);
+        let mut names: Vec<Vec<u8>> = self.xattrs_of(inode).into_iter().map(|(name, _)| name).collect();
         names.sort();
         Ok(Answer::Names(names))
     }
 
-    fn names_of(&self, inode: InodeNumber) -> Vec<Vec<u8>> {
-        let mut names = Vec::new();
-        for (key, _) in self.tables.from(Key::first_xattr(inode)) {
-            match key.parts() {
-                Some(KeyParts::Xattr(found, name, 0)) if found == inode => names.push(name.to_vec()),
-                Some(KeyParts::Xattr(found, ..)) if found == inode => {}
-                _ => break,
+    /// Names of the extended attributes of an inode, with the lengths of their values.
+    fn xattrs_of(&self, inode: InodeNumber) -> Vec<(Vec<u8>, usize)> {
+        let (mut found, mut from) = (Vec::new(), Key::first_xattr(inode));
+        while let Some((key, value)) = self.tables.from(from).next() {
+            let Some(KeyParts::Xattr(owner, name, _)) = key.parts() else { break };
+            if owner != inode {
+                break;
             }
+            let length = value.first_chunk().map_or(0, |length| u32::from_le_bytes(*length));
+            found.push((name.to_vec(), length as usize));
+            // Behind all of its pieces.
+            from = Key::xattr(inode, name, u8::MAX);
         }
-        names
+        found
     }
 
     /// Sets an extended attribute.
@@ -53,8 +59,12 @@ impl Draft<'_> {
             XattrMode::Replace if !is_there => return Err(FileError::NoXattr),
             _ => {}
         }
-        let taken: usize = self.names_of(inode).iter().map(|name| name.len() + 1).sum();
-        if !is_there && taken + name.len() + 1 > XATTR_NAMES_BYTES_MAX {
+        let others: Vec<(Vec<u8>, usize)> =
+            self.xattrs_of(inode).into_iter().filter(|(n, _)| n != name).collect();
+        let names: usize = others.iter().map(|(name, _)| name.len() + 1).sum();
+        let values: usize = others.iter().map(|(_, length)| length).sum();
+        let has_room = names + name.len() < XATTR_NAMES_BYTES_MAX && values + value.len() <= XATTRS_BYTES_MAX;
+        if !has_room {
             return Err(FileError::NoSpace);
         }
         self.delete_pieces(|piece| Key::xattr(inode, name, piece));

@@ -2,7 +2,7 @@
 
 use super::attributes::{decode_kind, decode_mode, decode_time, encode_time};
 use super::{decode_bytes, encode_bytes};
-use crate::{DecodeError, Decoder, Encoder};
+use crate::{DecodeError, Decoder, Encoder, crc32c};
 use weft_types::limits::{
     FILE_NAME_BYTES_MAX, LINK_TARGET_BYTES_MAX, XATTR_NAME_BYTES_MAX, XATTR_VALUE_BYTES_MAX,
 };
@@ -141,6 +141,13 @@ pub enum Operation {
 }
 
 impl Operation {
+    /// The CRC-32C of the operation's bytes, by which two operations are told apart.
+    pub fn checksum(&self) -> u32 {
+        let mut e = Encoder::default();
+        self.encode(&mut e);
+        crc32c(&e.0)
+    }
+
     /// The inode whose shard carries it out.
     pub fn inode(&self) -> InodeNumber {
         match self {
