@@ -268,7 +268,7 @@ mod tests {
         );
         assert_eq!(
             deleted(&info(), &[SessionId(4)], false),
-            "file system home deleted\nsessions ended: ses4\n"
+            "file system home deleted\nsessions ended: s4\n"
         );
         let shown = describe(&info(), Paint::off());
         for part in ["home (vol7)", "12, 15 groups", "in 15 groups", "degraded: `weft status`"] {

@@ -1,5 +1,5 @@
-//! Operations of a session on their way to shards: numbered, so that each happens once, and sent again until they
-//! are answered (F1).
+//! Operations of a session on their way to shards: numbered, so that each happens once, and sent again until
+//! they are answered (F1).
 
 use crate::error::FsError;
 use std::cell::{Cell, RefCell};
@@ -14,9 +14,9 @@ use weft_wire::files::{Answer, FileRequest, Operation};
 
 /// How shards are reached.
 pub trait Shards: 'static {
-    /// Sends a request to the server that a shard has, as far as is known, and waits for its answer. `None` if none
-    /// has come: there is no server, or the connection is lost, or it took too long. The request may have
-    /// arrived then, and may still arrive.
+    /// Sends a request to the server that a shard has, as far as is known, and waits for its answer. `None`
+    /// if none has come: there is no server, or the connection is lost, or it took too long. The request may
+    /// have arrived then, and may still arrive.
     fn ask(&self, shard: u16, request: &FileRequest) -> impl Future<Output = Option<Answer>>;
 }
 
@@ -76,12 +76,13 @@ impl<S: Shards> Caller<S> {
         Caller(Rc::new(Inner { shards, session, patience, is_over, numbers, answered }))
     }
 
-    /// Has a shard carry out an operation. One that changes something is sent again until it is answered, also when
-    /// nobody waits for it any more: it may have been sent already, and its number stays open until then.
+    /// Has a shard carry out an operation. One that changes something is sent again until it is answered,
+    /// also when nobody waits for it any more: it may have been sent already, and its number stays open until
+    /// then.
     ///
     /// # Errors
-    /// [`FsError::NoAnswer`] after the session's patience. An operation that changes something may still happen
-    /// then.
+    /// [`FsError::NoAnswer`] after the session's patience. An operation that changes something may still
+    /// happen then.
     pub async fn call(&self, shard: u16, operation: Operation) -> Result<Answer, FsError> {
         let inner = self.0.clone();
         let answer = match operation.changes() {

@@ -59,8 +59,8 @@ impl<S: Shards> Namespace<S> {
         Namespace(caller)
     }
 
-    /// What a path stands for. Symbolic links on the way are followed; the last one if `follows` says so, or the path
-    /// ends with `/` or `.`.
+    /// What a path stands for. Symbolic links on the way are followed; the last one if `follows` says so, or
+    /// the path ends with `/` or `.`.
     ///
     /// # Errors
     /// If there is nothing, or the way leads through something that is no directory.
@@ -136,8 +136,8 @@ impl<S: Shards> Namespace<S> {
         self.attributes(path, Operation::Change(inode, changes)).await
     }
 
-    /// All entries of a directory, without `.` and `..`, in the order of their cookies. Each part of some hundred
-    /// is of one moment.
+    /// All entries of a directory, without `.` and `..`, in the order of their cookies. Each part of some
+    /// hundred is of one moment.
     ///
     /// # Errors
     /// If it is gone, or no directory.
@@ -190,8 +190,8 @@ impl<S: Shards> Namespace<S> {
         Ok(NameIn { directory: way.directory, name })
     }
 
-    /// Goes on up to the last name, and returns that; `None` of the root and of what ends with `..`, which is the
-    /// directory itself.
+    /// Goes on up to the last name, and returns that; `None` of the root and of what ends with `..`, which is
+    /// the directory itself.
     async fn walk(&self, path: &[u8], way: &mut Way) -> Result<Option<Vec<u8>>, FsError> {
         while let Some(name) = way.left.pop() {
             if name == b".." {

@@ -119,7 +119,7 @@ impl Tables {
         self.get(&key).map(|bytes| Entry::decode(bytes).expect("values are checked"))
     }
 
-    /// The hash of a name in a directory, by which entries are ordered: from [`HASH_FIRST`] to 2^63 - 2, by
+    /// The hash of a name in a directory, by which entries are ordered: from 16 to 2^63 - 2, by
     /// SipHash-2-4 with the shard's key over the directory's number and the name.
     pub fn hash(&self, directory: InodeNumber, name: &[u8]) -> u64 {
         let key = self.shard().map_or([0; 16], |record| record.hash_key);

@@ -4,13 +4,15 @@ use std::io::Write;
 use std::process::{Command, Stdio};
 
 /// What a simulation is made of, beside `Cargo.lock` and `Cargo.toml`: this crate and all of the project that it stands on.
-const CRATES: [&str; 14] = [
+const CRATES: [&str; 16] = [
     "weft-api",
     "weft-checker",
     "weft-client",
+    "weft-fs",
     "weft-layout",
     "weft-manager",
     "weft-membership",
+    "weft-meta",
     "weft-rpc",
     "weft-rules",
     "weft-rt",

@@ -24,6 +24,7 @@ const CARRIED_OUT_IN: &[&str] = &[
     "weft-manager",
     "weft-membership",
     "weft-meta",
+    "weft-fs",
     "weft-wire",
 ];
 

@@ -61,7 +61,8 @@ const UNFINISHED: &[&str] =
 
 /// Crates whose every line must also run in the simulation: time, threads, randomness and I/O come from
 /// `weft-rt`.
-const ENGINES: &[&str] = &["weft-store", "weft-target", "weft-client", "weft-manager", "weft-meta", "weft-fs"];
+const ENGINES: &[&str] =
+    &["weft-store", "weft-target", "weft-client", "weft-manager", "weft-meta", "weft-fs"];
 
 /// Names that an engine must not reach, by module: what the simulation cannot decide, and what threads share.
 /// An engine runs on one thread, and learns nothing of others.

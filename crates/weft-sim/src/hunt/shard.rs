@@ -130,15 +130,17 @@ impl Scene {
     }
 
     /// Sends a request to the newest server, or to one before it; `None` if no answer comes.
-    async fn ask(&self, request: &FileRequest) -> Option<Answer> {
+    async fn ask_any(&self, request: &FileRequest) -> Option<Answer> {
+        let is_late = !self.is_ending.get() && random_below(4) == 0;
+        let servers = self.servers.borrow().len();
+        let server = if is_late { random_below(servers as u64) as usize } else { servers - 1 };
+        self.ask(server, request).await
+    }
+
+    /// Sends a request to a server; `None` if no answer comes.
+    async fn ask(&self, server: usize, request: &FileRequest) -> Option<Answer> {
         let (answers, answer) = oneshot();
-        {
-            let servers = self.servers.borrow();
-            let newest = servers.len() - 1;
-            let is_late = !self.is_ending.get() && random_below(4) == 0;
-            let server = if is_late { random_below(servers.len() as u64) as usize } else { newest };
-            let _ = servers[server].asked.send((request.clone(), answers));
-        }
+        let _ = self.servers.borrow()[server].asked.send((request.clone(), answers));
         timeout(PATIENCE, answer).await.ok()?
     }
 
@@ -196,7 +198,7 @@ impl Client {
         let request = FileRequest { session: self.session, number, answered, operation };
         let until = now() + Duration::from_secs(30);
         while now() < until {
-            let Some(answer) = self.scene.ask(&request).await else {
+            let Some(answer) = self.scene.ask_any(&request).await else {
                 sleep(Duration::from_millis(1)).await;
                 continue;
             };
@@ -217,7 +219,7 @@ impl Client {
         let scene = self.scene.clone();
         spawn(async move {
             sleep(Duration::from_micros(random_below(30_000))).await;
-            scene.ask(&request).await;
+            scene.ask_any(&request).await;
         });
     }
 }
@@ -227,7 +229,9 @@ struct Ways(Rc<Scene>);
 
 impl Shards for Ways {
     async fn ask(&self, _shard: u16, request: &FileRequest) -> Option<Answer> {
-        let answer = self.0.ask(request).await;
+        // Never a server that was replaced: with so many requests it would soon know.
+        let newest = self.0.servers.borrow().len() - 1;
+        let answer = self.0.ask(newest, request).await;
         if answer.is_none() {
             sleep(Duration::from_millis(1)).await;
         }
