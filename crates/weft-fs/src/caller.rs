@@ -60,7 +60,7 @@ impl Numbers {
 
     /// The next number; `None` while the shard would refuse it.
     fn next(&mut self) -> Option<u64> {
-        let has_room = self.last + 1 <= self.answered() + FILE_OPERATIONS_MAX;
+        let has_room = self.last < self.answered() + FILE_OPERATIONS_MAX;
         has_room.then(|| {
             self.last += 1;
             self.under_way.insert(self.last);

@@ -12,8 +12,8 @@ pub(crate) const LOG_BLOCK: u64 = 16;
 /// Blocks of the log of a new shard: 64 MiB.
 pub const LOG_BLOCKS: u32 = 16_384;
 
-/// The fewest blocks of a log: room for the largest batch under way and the next one, and as much again for what comes
-/// while a checkpoint is made.
+/// The fewest blocks of a log: room for the largest batch under way and the next one, and as much again for
+/// what comes while a checkpoint is made.
 pub(crate) const LOG_BLOCKS_LEAST: u32 = 4 * META_BATCH_BLOCKS_MAX;
 
 /// Blocks for pages of the tree: those that are free below the end, and all from there on.

@@ -62,8 +62,8 @@ pub struct Inode {
     pub parent: InodeNumber,
     /// No byte was ever written from here on.
     pub reserved_end: u64,
-    /// How many changes of its entries the parts of a directory had counted when the time of its last change was
-    /// set: that time holds until they count more.
+    /// How many changes of its entries the parts of a directory had counted when the time of its last change
+    /// was set: that time holds until they count more.
     pub modified_revision: u64,
     /// Made without a name, and never had one (`O_TMPFILE`): it may still get one.
     pub is_unnamed: bool,

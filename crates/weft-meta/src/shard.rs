@@ -240,8 +240,8 @@ impl<M: Medium> Shard<M> {
         Ok(answer)
     }
 
-    /// Inodes that have lost their last name, at most `limit`: none of them gets a name again, whatever happens. Those
-    /// that were made without a name are not among them, for they may get one.
+    /// Inodes that have lost their last name, at most `limit`: none of them gets a name again, whatever
+    /// happens. Those that were made without a name are not among them, for they may get one.
     ///
     /// # Errors
     /// If the shard has ended.
@@ -261,7 +261,8 @@ impl<M: Medium> Shard<M> {
         Ok(orphans)
     }
 
-    /// Removes one of the [`Shard::orphans`], whose data are gone and that nobody uses any more. False if it is none.
+    /// Removes one of the [`Shard::orphans`], whose data are gone and that nobody uses any more. False if it
+    /// is none.
     ///
     /// # Errors
     /// If the shard has ended. What is left is removed when this is asked again.
