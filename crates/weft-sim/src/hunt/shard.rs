@@ -2,8 +2,8 @@
 //! from the one before, which need not know it (F1, F2). Clients send again what is not answered, to old
 //! servers and new ones, and some of what they have sent arrives long after its answer.
 //!
-//! Each client has a directory for itself, and so knows every answer: that of a file system in memory. One more uses
-//! paths, with many operations under way at a time.
+//! Each client has a directory of its own, and so knows every answer: the answer of a file system in memory. One
+//! more client uses paths, with many operations under way at a time.
 
 use super::actor::take_alone;
 use super::stage::Stage;
