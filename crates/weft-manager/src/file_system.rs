@@ -5,11 +5,11 @@
 
 use crate::describe::name_or;
 use crate::manager::{Manager, wall_clock_ms};
-use crate::operate::{Outcome, domain_asked, not_found, unit_blocks};
+use crate::operate::{Outcome, domain_asked, not_found, striping_asked};
 use std::collections::BTreeSet;
 use weft_api::{ApiAnswer, ApiError, ErrorCode, FailureDomain, FileSystemInfo, Health, Timestamp};
 use weft_membership::{BeginDelete, Change, FileSystemRequest, SHARDS_DEFAULT, plan_file_system};
-use weft_types::{BLOCK_SIZE, FabricMap, Protection, SessionState, Striping, Volume, VolumeState};
+use weft_types::{BLOCK_SIZE, FabricMap, Protection, SessionState, Volume, VolumeState};
 
 /// A new file system, as a tool asks for it.
 pub(crate) struct FsWish {
@@ -44,12 +44,7 @@ impl Manager {
         if wish.stripe_unit_bytes.is_some() || wish.width.is_some() {
             // The default depends on the groups that the plan has found; what was named replaces its part.
             let Change::CreateFileSystem(planned) = &change else { unreachable!("it was planned as one") };
-            let unit_blocks = wish.stripe_unit_bytes.map(unit_blocks).transpose()?;
-            request.striping = Some(Striping {
-                unit_blocks: unit_blocks.unwrap_or(planned.striping.unit_blocks),
-                width: wish.width.unwrap_or(planned.striping.width),
-                object_blocks: planned.striping.object_blocks,
-            });
+            request.striping = Some(striping_asked(planned.striping, wish.stripe_unit_bytes, wish.width)?);
             change = plan(&request)?;
         }
         let map = self.carry_out(&change, dry_run)?;

@@ -262,12 +262,7 @@ impl Manager {
         if wish.stripe_unit_bytes.is_some() || wish.width.is_some() {
             // The default depends on the groups that the plan has found; what was named replaces its part.
             let Change::CreateVolume(planned) = &change else { unreachable!("a planned volume is one") };
-            let unit_blocks = wish.stripe_unit_bytes.map(unit_blocks).transpose()?;
-            request.striping = Some(Striping {
-                unit_blocks: unit_blocks.unwrap_or(planned.striping.unit_blocks),
-                width: wish.width.unwrap_or(planned.striping.width),
-                object_blocks: planned.striping.object_blocks,
-            });
+            request.striping = Some(striping_asked(planned.striping, wish.stripe_unit_bytes, wish.width)?);
             change = plan(&request)?;
         }
         let map = self.carry_out(&change, dry_run)?;
@@ -411,8 +406,24 @@ pub(crate) fn domain_asked(asked: FailureDomain) -> weft_layout::FailureDomain {
     }
 }
 
+/// The layout that was planned, with the parts that were asked for in place of its own.
+///
+/// # Errors
+/// If the stripe unit is no number of blocks.
+pub(crate) fn striping_asked(
+    planned: Striping,
+    unit_bytes: Option<u64>,
+    width: Option<u32>,
+) -> Result<Striping, ApiError> {
+    Ok(Striping {
+        unit_blocks: unit_bytes.map(unit_blocks).transpose()?.unwrap_or(planned.unit_blocks),
+        width: width.unwrap_or(planned.width),
+        ..planned
+    })
+}
+
 /// A stripe unit in blocks.
-pub(crate) fn unit_blocks(bytes: u64) -> Result<u32, ApiError> {
+fn unit_blocks(bytes: u64) -> Result<u32, ApiError> {
     let blocks = bytes / BLOCK_SIZE as u64;
     match u32::try_from(blocks) {
         Ok(blocks) if bytes.is_multiple_of(BLOCK_SIZE as u64) => Ok(blocks),
