@@ -332,7 +332,11 @@ impl Refusal {
             Refusal::TargetInUse { .. } => "remove the node instead, with `weft node remove`".into(),
             Refusal::NotAssigned { .. } => "a drive passes only between targets of one node".into(),
             Refusal::NodeInUse { .. } => "empty it first with `weft node evacuate`".into(),
-            Refusal::BeingRelocated { .. } => "wait until it is done: see `weft status`".into(),
+            Refusal::BeingRelocated { from, .. } => format!(
+                "wait until it is done: see `weft status`; if the other drive is gone, call it off with `weft drive \
+                 evacuate {} --cancel`",
+                from.short()
+            ),
             Refusal::DriveFailed { .. } => {
                 "if it is sound after all, restart its target, then `weft drive restore`".into()
             }

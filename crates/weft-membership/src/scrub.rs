@@ -95,8 +95,8 @@ pub(crate) fn note(map: &mut FabricMap, change: &NoteScrubs) -> Result<Reason, R
     Ok(Reason::Scrubbed { groups: change.records.len(), chunks, healed, lost, disagreements })
 }
 
-/// The groups that are to be scrubbed now, those that somebody wants first, then those whose last scrub is the
-/// longest ago.
+/// The groups that are to be scrubbed now: those that somebody wants, then the others; among each, those whose
+/// last scrub is the longest ago come first.
 ///
 /// Every group has its own point in each period, spread evenly by its number, and is due if it has not been scrubbed
 /// since that point last passed. So nothing has to be remembered but when a group was scrubbed, and no group waits
@@ -105,6 +105,8 @@ pub(crate) fn note(map: &mut FabricMap, change: &NoteScrubs) -> Result<Reason, R
 pub fn due_for_scrub(map: &FabricMap, now_ms: u64) -> Vec<GroupId> {
     let plan = &map.scrub;
     let mut due: Vec<GroupId> = plan.wanted.iter().copied().collect();
+    // Asked for again before it has come to its end, a scrub goes on where it was.
+    due.sort_by_key(|group| (plan.done.get(group).map(|record| record.finished_ms), *group));
     if let Some(every_ms) = plan.every_ms.filter(|_| !rests(map, now_ms)) {
         let born = born_ms(map);
         let mut scheduled: Vec<(u64, GroupId)> = Vec::new();
@@ -256,6 +258,8 @@ mod tests {
         let records = BTreeMap::from([(first, record(NOW))]);
         let (map, _) = apply(&map, &Change::NoteScrubs(NoteScrubs { records })).expect("it exists");
         assert_eq!(due_for_scrub(&map, NOW).len(), 1);
+        let (again, _) = apply(&map, &want).expect("they exist");
+        assert_eq!(due_for_scrub(&again, NOW).last(), Some(&first), "the one that was scrubbed comes last");
         let stop = Change::StopScrub(StopScrub { rests_until_ms: NOW + 3 * WEEK });
         let (map, reason) = apply(&map, &stop).expect("always");
         assert_eq!(reason, Reason::ScrubStopped { wanted: 1 });

@@ -68,6 +68,16 @@ pub async fn mend(bed: &Rc<Bed>, guard: &Guard) {
     for (old, new) in bed.replaced() {
         let is_needed = map.groups.values().any(|g| g.slot_of(old).is_some());
         if is_needed && map.drives.contains_key(&new) {
+            if map.drives.get(&old).is_some_and(|drive| drive.state == DriveState::Draining) {
+                // What was to pass to drives that are gone as well does not pass any more.
+                bed.ask(ApiRequest::DriveEvacuate {
+                    id: old.to_string(),
+                    cancel: true,
+                    device: false,
+                    dry_run: false,
+                })
+                .await;
+            }
             let (id, with) = (old.to_string(), new.to_string());
             bed.ask(ApiRequest::DriveReplace { id, with, device: false, dry_run: false }).await;
         }
