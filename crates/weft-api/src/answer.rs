@@ -400,6 +400,9 @@ pub struct FileSystemInfo {
     pub object_bytes: u64,
     /// Shards of its metadata.
     pub shards: usize,
+    /// Who serves each of them, in the order of the shards.
+    #[serde(default)]
+    pub servers: Vec<ShardServing>,
     /// How many groups each of its sets lists, in the order of the sets; new files take the last one.
     pub sets: Vec<usize>,
     /// Whether it can be attached.
@@ -414,6 +417,15 @@ pub struct FileSystemInfo {
     pub groups: usize,
     /// Sessions that are open: one for each mount.
     pub sessions: usize,
+}
+
+/// Who serves a shard of a file system's metadata.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ShardServing {
+    /// The target that is named for it: its node, and which of the node's targets it is if there are several.
+    pub server: Option<String>,
+    /// Whether that one has taken the shard: otherwise operations wait.
+    pub serves: bool,
 }
 
 /// A client's attach to a volume or a file system.

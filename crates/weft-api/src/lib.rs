@@ -16,7 +16,7 @@ mod trouble;
 pub use answer::{
     ApiAnswer, CapacityAtCopies, CopyMove, DegradedGroup, DriveFill, DriveInfo, DriveUse, Emptying,
     Evacuation, EventInfo, FabricStatus, FileSystemInfo, Health, NodeInfo, PoolInfo, Presence, Repair,
-    ReplicaInfo, ResyncInfo, SessionInfo, SettingsInfo, TargetInfo, VolumeInfo,
+    ReplicaInfo, ResyncInfo, SessionInfo, SettingsInfo, ShardServing, TargetInfo, VolumeInfo,
 };
 pub use error::{ApiError, ErrorCode};
 pub use load::{DriveLoad, FabricLoad, NodeLoad, SessionLoad};

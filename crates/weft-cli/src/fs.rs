@@ -3,12 +3,14 @@
 use crate::confirm::confirm;
 use crate::connection::Connection;
 use crate::error::CliError;
+use crate::files::FilesCommand;
 use crate::output::{Output, fields, note, table_or_note};
 use crate::paint::Paint;
 use crate::size::Size;
 use crate::table::{Table, row};
 use crate::volume::{Domain, health, state};
-use weft_api::{ApiAnswer, ApiRequest, FileSystemInfo};
+use std::collections::BTreeMap;
+use weft_api::{ApiAnswer, ApiRequest, FileSystemInfo, ShardServing};
 use weft_types::SessionId;
 use weft_types::limits::{COPIES_MAX, SHARDS_MAX};
 
@@ -37,6 +39,9 @@ pub enum FsCommand {
         /// The file system's name
         name: String,
     },
+    /// Files of a file system.
+    #[command(flatten)]
+    Files(FilesCommand),
     /// Delete a file system with all files in it
     ///
     /// It is gone for clients at once; its space comes back as the nodes drop its blocks. A file system that
@@ -222,6 +227,7 @@ fn describe(file_system: &FileSystemInfo, paint: Paint) -> String {
             ("health", health(file_system.health).to_owned()),
             ("copies", file_system.copies.to_string()),
             ("shards", format!("{} of metadata", file_system.shards)),
+            ("served by", served_by(&file_system.servers)),
             ("new files", layout),
             ("pool", format!("{}, in {} groups", file_system.pool, file_system.groups)),
             ("sets", format!("{} groups", sets.join(", "))),
@@ -230,6 +236,19 @@ fn describe(file_system: &FileSystemInfo, paint: Paint) -> String {
             ("created", file_system.created.to_string()),
         ],
     )
+}
+
+/// Who serves how many shards.
+fn served_by(servers: &[ShardServing]) -> String {
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    let serving = servers.iter().filter(|shard| shard.serves);
+    serving
+        .filter_map(|shard| shard.server.as_deref())
+        .for_each(|name| *counts.entry(name).or_default() += 1);
+    let waiting = servers.iter().filter(|shard| !shard.serves).count();
+    let waiting = (waiting > 0).then(|| format!("{waiting} wait for a server"));
+    let names = counts.iter().map(|(name, count)| format!("{name}: {count}"));
+    names.chain(waiting).collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]
@@ -248,7 +267,11 @@ mod tests {
             stripe_unit_bytes: 256 << 10,
             width: 4,
             object_bytes: 64 << 20,
-            shards: 16,
+            shards: 2,
+            servers: vec![
+                ShardServing { server: Some("node 'a'".into()), serves: true },
+                ShardServing { server: Some("node 'b'".into()), serves: false },
+            ],
             sets: vec![12, 15],
             state: VolumeState::Ready,
             generation: Generation(1),

@@ -18,6 +18,7 @@ mod error;
 mod evacuate;
 mod events;
 mod fabric;
+mod files;
 mod fs;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
@@ -59,6 +60,7 @@ pub use events::{EventsArgs, Since};
 pub use fabric::{
     DriveSources, FabricCollectArgs, FabricCommand, FabricInitArgs, FabricRecoverArgs, FabricSetArgs, Percent,
 };
+pub use files::{FilesCommand, FsGetArgs, FsListFilesArgs, FsMakeDirectoryArgs, FsPutArgs, FsRemoveArgs};
 pub use fs::{FsCommand, FsCreateArgs, FsDeleteArgs};
 pub use local::{DownArgs, Folder, LocalConfig, LocalError, LocalNode, LocalShape, ProcessId, UpArgs};
 pub use locate::FabricPlace;
@@ -266,6 +268,9 @@ pub fn run(globals: &Globals, command: Command, engines: &dyn Engines) -> Result
         Command::Volume(VolumeCommand::Export(args)) => {
             block_on(async move { transfer::export(&place, &args, output).await })
         }
+        Command::Fs(FsCommand::Files(command)) => {
+            block_on(async move { files::run(&place, command, output).await })
+        }
         Command::Report(args) => report::report(&args, output),
         Command::Status => block_on(async move { status::status(&place, output).await }),
         Command::Events(args) => block_on(async move { events::events(&place, &args, output).await }),
@@ -292,8 +297,8 @@ async fn ask(connection: &Connection, command: Command, output: Output) -> Resul
         Command::Fs(FsCommand::List) => fs::list(connection, output).await,
         Command::Fs(FsCommand::Show { name }) => fs::show(connection, &name, output).await,
         Command::Fs(FsCommand::Delete(args)) => fs::delete(connection, &args, output).await,
-        Command::Session(SessionCommand::List { volume }) => {
-            session::list(connection, volume.as_deref(), output).await
+        Command::Session(SessionCommand::List { volume, all }) => {
+            session::list(connection, volume.as_deref(), all, output).await
         }
         Command::Session(SessionCommand::End { session, dry_run, yes }) => {
             session::end(connection, &session, dry_run, yes, output).await

@@ -21,6 +21,9 @@ pub enum SessionCommand {
         /// Only those of this volume
         #[arg(long, value_name = "NAME")]
         volume: Option<String>,
+        /// List those of servers of file systems, too, which attach the volumes that hold metadata
+        #[arg(long)]
+        all: bool,
     },
     /// End a session: its client loses access at once
     ///
@@ -67,12 +70,16 @@ pub(crate) async fn end(
 pub(crate) async fn list(
     connection: &Connection,
     volume: Option<&str>,
+    all: bool,
     output: Output,
 ) -> Result<(), CliError> {
-    let answer = connection.ask(&ApiRequest::SessionList { volume: volume.map(str::to_owned) }).await?;
-    let ApiAnswer::Sessions { sessions } = &answer else {
+    let mut answer = connection.ask(&ApiRequest::SessionList { volume: volume.map(str::to_owned) }).await?;
+    let ApiAnswer::Sessions { sessions } = &mut answer else {
         return Err(CliError::wrong_answer(connection.at()));
     };
+    // No user can give a volume a name with a colon.
+    sessions.retain(|session| all || volume.is_some() || !session.volume.contains(':'));
+    let ApiAnswer::Sessions { sessions } = &answer else { unreachable!("it was one just now") };
     output.show(&answer, |_, paint| table_or_note(&table(sessions), paint, "no volume is attached"))
 }
 

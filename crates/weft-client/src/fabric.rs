@@ -15,12 +15,27 @@ use std::time::Duration;
 use weft_rpc::Link;
 use weft_rt::{Addr, Instant, now, random_u64, sleep, spawn};
 use weft_rules::{Mutation, mutated};
-use weft_types::{AttachKind, AttachMode, FabricMap};
+use weft_types::{AttachKind, AttachMode, FabricMap, TargetId};
 use weft_wire::Status;
 use weft_wire::control::{ManagerAnswer, ManagerRequest};
+use weft_wire::handshake::PeerRole;
 
 /// How often sessions are kept alive, as a part of the time after which they are over.
 const TOUCHES_PER_EXPIRY: u32 = 6;
+
+/// What is attached.
+#[derive(Clone, Copy)]
+struct What {
+    kind: AttachKind,
+    /// Of a system volume: the target that its server runs beside.
+    server: Option<TargetId>,
+}
+
+impl What {
+    fn of(kind: AttachKind) -> What {
+        What { kind, server: None }
+    }
+}
 
 /// A connection to the fabric. Clones share it; it ends when the last clone and volume are dropped.
 #[derive(Clone)]
@@ -33,8 +48,25 @@ impl Fabric {
     /// # Errors
     /// [`ClientError::NoManager`] if none answers.
     pub async fn connect(managers: &[Addr], name: &str) -> Result<Fabric, ClientError> {
+        Fabric::connect_as(PeerRole::Client, managers, name).await
+    }
+
+    /// Likewise, for what a target's process does on behalf of clients: requests of clients that wait for it
+    /// hold room at targets, so its own wait for none (P10).
+    ///
+    /// # Errors
+    /// [`ClientError::NoManager`] if none answers.
+    pub async fn connect_beside(
+        managers: &[Addr],
+        name: &str,
+        target: TargetId,
+    ) -> Result<Fabric, ClientError> {
+        Fabric::connect_as(PeerRole::Target(target), managers, name).await
+    }
+
+    async fn connect_as(role: PeerRole, managers: &[Addr], name: &str) -> Result<Fabric, ClientError> {
         let map = FabricMap::empty(Default::default());
-        let shared = Shared::new(name, Managers::new(managers, name), map, None);
+        let shared = Shared::new(name, role, Managers::new(managers, name), map, None);
         shared.fetch_map().await?;
         spawn(follow_map(Rc::downgrade(&shared)));
         spawn(keep_sessions_alive(Rc::downgrade(&shared)));
@@ -56,22 +88,26 @@ impl Fabric {
         if options.lanes > 1 && options.writes_parts() && !mutated(Mutation::PartsOnLanes) {
             return Err(ClientError::LanesOfParts { volume: volume.to_owned(), lanes: options.lanes });
         }
-        let (session, lanes) = self.attach_as(AttachKind::Blocks, volume, &options).await?;
+        let (session, lanes) = self.attach_as(What::of(AttachKind::Blocks), volume, &options).await?;
         Ok(Volume::of_first_lane(session, options, lanes))
     }
 
-    /// Attaches the system volume of a shard of a file system, for the server of that shard: exclusively,
-    /// with blocks of 4096 bytes. The volume's name is that of [`weft_types::system_volume_name`].
+    /// Attaches the system volume of a shard of a file system, for the server of that shard, which runs
+    /// beside this target: exclusively, with blocks of 4096 bytes. The volume's name is that of
+    /// [`weft_types::system_volume_name`].
     ///
     /// # Errors
-    /// Those of [`Fabric::attach`]; [`ClientError::Refused`] if it is no system volume.
+    /// Those of [`Fabric::attach`]; [`ClientError::Refused`] if it is no system volume, or the map names
+    /// another target.
     pub async fn attach_system_volume(
         &self,
         volume: &str,
+        server: TargetId,
         options: AttachOptions,
     ) -> Result<Volume, ClientError> {
         let options = AttachOptions { mode: AttachMode::Exclusive, whole_blocks: true, ..options };
-        let (session, lanes) = self.attach_as(AttachKind::System, volume, &options).await?;
+        let what = What { kind: AttachKind::System, server: Some(server) };
+        let (session, lanes) = self.attach_as(what, volume, &options).await?;
         Ok(Volume::of_first_lane(session, options, lanes))
     }
 
@@ -86,18 +122,18 @@ impl Fabric {
         name: &str,
         options: AttachOptions,
     ) -> Result<FileSystem, ClientError> {
-        let (session, lanes) = self.attach_as(AttachKind::Files, name, &options).await?;
+        let (session, lanes) = self.attach_as(What::of(AttachKind::Files), name, &options).await?;
         Ok(FileSystem::of_first_lane(session, options, lanes))
     }
 
     /// Attaches something that is of this kind: the first lane's session, and the other lanes.
     async fn attach_as(
         &self,
-        kind: AttachKind,
+        what: What,
         volume: &str,
         options: &AttachOptions,
     ) -> Result<(Rc<Session>, Vec<Lane>), ClientError> {
-        let (session, clock) = self.open_session(kind, volume, options).await?;
+        let (session, clock) = self.open_session(what, volume, options).await?;
         if session.lanes() < options.lanes {
             let (asked, given) = (options.lanes, session.lanes());
             tracing::warn!(volume, asked, given, "the attach has fewer lanes than it asked for");
@@ -122,7 +158,7 @@ impl Fabric {
     /// Opens a session, and says what the manager's clock was when.
     async fn open_session(
         &self,
-        kind: AttachKind,
+        what: What,
         volume: &str,
         options: &AttachOptions,
     ) -> Result<(weft_types::Session, (Instant, u64)), ClientError> {
@@ -138,7 +174,8 @@ impl Fabric {
             follows: Some(follows.clone()),
             number,
             lanes: u32::try_from(options.lanes).unwrap_or(u32::MAX),
-            kind,
+            kind: what.kind,
+            server: what.server,
         };
         let asked = self.0.ask_manager(&request).await;
         // Only an answer tells for certain that no session is left of this attach, or which it is.

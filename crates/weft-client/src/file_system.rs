@@ -18,10 +18,15 @@ use std::collections::BTreeMap;
 use std::rc::{Rc, Weak};
 use std::time::Duration;
 use weft_layout::{FileLayout, file_blocks_max, group_of_file};
-use weft_rt::Buf;
+use weft_rt::sync::{Either, race};
+use weft_rt::{Buf, timeout};
+use weft_types::limits::{FRAME_BODY_MAX, FRAME_HEAD_MAX};
 use weft_types::{
-    AttachMode, BLOCK_SIZE, BlockRange, ObjectId, Owner, SessionId, Striping, Volume as MapVolume,
+    AttachMode, BLOCK_SIZE, BlockRange, ObjectId, Owner, SessionId, Striping, TargetId, Volume as MapVolume,
+    with_causes,
 };
+use weft_wire::files::{Answer, FileRequest, ShardRequest};
+use weft_wire::{Decoder, Kind, Status};
 
 /// An attached file system. Clones share the attach, which is one session however many files are used.
 ///
@@ -43,6 +48,16 @@ struct Locks {
     /// As many entries as there are when those that nobody uses are looked for.
     look_at: usize,
 }
+
+/// How long a server of a shard may take to answer before it is asked again: as long as a group of the shard
+/// has no replica that serves it answers nobody. Where another one is named, that one is asked at once.
+const SHARD_PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long a connection to it may take.
+const CONNECT_PATIENCE: Duration = Duration::from_secs(1);
+
+/// How long to wait, if the map does not change, before a shard is asked again that has not answered.
+const SHARD_RETRY: Duration = Duration::from_millis(50);
 
 /// Entries below which it costs more to look for unused ones than to have them.
 const LOCKS_MIN: usize = 1024;
@@ -131,6 +146,92 @@ impl FileSystem {
         let lock = self.0.locks.borrow_mut().of(inode);
         let blocks = Blocks::with_lock(space, self.0.io_timeout, lock);
         Ok(File(Rc::new(FileInner { blocks, file_system: self.0.clone() })))
+    }
+
+    /// Asks the server of a shard, as far as the map names one. `None` if no answer has come: it is not
+    /// there, or does not serve yet, or the connection is lost. The request may have arrived then, and may
+    /// still arrive; sent again it happens once (F1).
+    ///
+    /// # Errors
+    /// [`ClientError::SessionOver`] and [`ClientError::Fenced`] if the attach is over;
+    /// [`ClientError::Refused`] if the server cannot read the request, or this side the answer.
+    pub async fn ask_shard(&self, shard: u16, request: &FileRequest) -> Result<Option<Answer>, ClientError> {
+        let session = self.session();
+        session.check()?;
+        let fabric = &session.fabric;
+        let changed = fabric.changed.notified();
+        let listed = |volume: &MapVolume| {
+            let shards = volume.files().map_or(&[][..], |files| &files.shards);
+            Ok(shards.get(usize::from(shard)).and_then(|shard| shard.server))
+        };
+        let asked = match with_listed(session, listed)? {
+            Some(server) => self.ask_server(server, shard, request).await?,
+            None => None,
+        };
+        if asked.is_none() {
+            // Another server is named soon, or this one serves soon.
+            let _ = timeout(SHARD_RETRY, changed).await;
+            session.check()?;
+        }
+        Ok(asked)
+    }
+
+    async fn ask_server(
+        &self,
+        server: TargetId,
+        shard: u16,
+        request: &FileRequest,
+    ) -> Result<Option<Answer>, ClientError> {
+        let session = self.session();
+        let asked = ShardRequest { file_system: session.volume, shard, request: request.clone() };
+        let bytes = asked.encode();
+        let (head, body) = match bytes.len() <= FRAME_HEAD_MAX {
+            true => (&bytes[..], None),
+            false => (&[][..], Some(bytes.clone())),
+        };
+        if bytes.len() > FRAME_BODY_MAX {
+            let message = format!("a request of {} bytes, {FRAME_BODY_MAX} can be sent", bytes.len());
+            return Err(ClientError::Refused { message });
+        }
+        let Ok(Ok(link)) = timeout(CONNECT_PATIENCE, session.fabric.link_to(server)).await else {
+            return Ok(None);
+        };
+        let called = link.call_within(SHARD_PATIENCE, Kind::AskShard, head, body);
+        let Either::Left(called) = race(called, self.names_other(shard, server)).await else {
+            return Ok(None);
+        };
+        let reply = match called {
+            Ok(reply) => reply,
+            Err(error) => match error.status() {
+                Some(Status::SessionOver) => {
+                    session.end(Ended::Over);
+                    return Err(session.check().expect_err("it has just ended"));
+                }
+                Some(Status::Invalid | Status::Unsupported | Status::Refused) => {
+                    return Err(ClientError::Refused { message: with_causes(&error) });
+                }
+                _ => return Ok(None),
+            },
+        };
+        let bytes = if reply.head.is_empty() { &reply.body } else { &reply.head };
+        let mut d = Decoder::new(bytes);
+        let answer = Answer::decode(&mut d).and_then(|answer| d.finish().map(|()| answer));
+        answer.map(Some).map_err(|error| ClientError::Refused { message: with_causes(&error) })
+    }
+
+    /// Waits until the map names another server for a shard than this one.
+    async fn names_other(&self, shard: u16, server: TargetId) {
+        let session = self.session();
+        loop {
+            let changed = session.fabric.changed.notified();
+            let map = session.fabric.map();
+            let files = map.volumes.get(&session.volume).and_then(|volume| volume.files());
+            let listed = files.and_then(|files| files.shards.get(usize::from(shard)));
+            if listed.and_then(|shard| shard.server) != Some(server) {
+                return;
+            }
+            changed.await;
+        }
     }
 
     /// Makes completed writes durable: they are already, so this only fails if the attach has ended.

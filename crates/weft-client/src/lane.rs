@@ -9,6 +9,7 @@
 use crate::attached::Ended;
 use crate::error::ClientError;
 use crate::file_system::FileSystem;
+use crate::followed::Followed;
 use crate::session::Session;
 use crate::shared::Shared;
 use crate::version_clock::VersionClock;
@@ -30,7 +31,7 @@ const POST_RETRY_LONGEST: Duration = Duration::from_secs(1);
 /// What the first lane tells another one.
 pub(crate) enum News {
     /// The part of the map that is held from now on, and which that is.
-    Map(Slice, Box<FabricMap>),
+    Map(Followed, Box<FabricMap>),
     /// The session is of no further use.
     Ended(Ended),
     /// Why, in the manager's words.
@@ -231,12 +232,12 @@ impl Session {
         if self.behind.lanes.borrow().is_empty() {
             return;
         }
-        let (slice, map) = (self.fabric.followed.borrow().slice.clone(), self.fabric.map());
+        let (followed, map) = (self.fabric.followed.borrow().clone(), self.fabric.map());
         let mut others = others.borrow_mut();
         others.retain(|_, poster| !poster.is_gone());
         let mut behind = self.behind.lanes.borrow_mut();
         behind.retain(|lane| {
-            let news = || News::Map(slice.clone(), Box::new(FabricMap::clone(&map)));
+            let news = || News::Map(followed.clone(), Box::new(FabricMap::clone(&map)));
             others.get(lane).is_some_and(|poster| poster.post(news()).is_err())
         });
         if !behind.is_empty() && !self.behind.is_retrying.replace(true) {
@@ -286,8 +287,8 @@ impl Session {
     /// Another lane takes news of the first one.
     fn take_news(&self, news: News) {
         match news {
-            News::Map(slice, map) => {
-                self.fabric.followed.borrow_mut().slice = slice;
+            News::Map(followed, map) => {
+                *self.fabric.followed.borrow_mut() = followed;
                 self.fabric.adopt(*map);
             }
             News::Ended(why) => self.end(why),

@@ -7,6 +7,7 @@ use crate::request_log::RequestLog;
 use crate::shared::Shared;
 use crate::version_clock::VersionClock;
 use crate::versions::{Operation, Versions};
+use crate::watermarks::PassedOver;
 use std::cell::{Cell, RefCell};
 use std::pin::Pin;
 use std::rc::{Rc, Weak};
@@ -52,6 +53,8 @@ pub(crate) struct Session {
     /// Watermarks are sent soon, and once more to those that could not be reached.
     pub(crate) telling: Cell<bool>,
     pub(crate) telling_again: Cell<bool>,
+    /// Groups in which the watermark was raised while nothing was under way.
+    pub(crate) passed_over: PassedOver,
     pub(crate) this: Weak<Session>,
 }
 
@@ -89,6 +92,7 @@ impl Session {
             behind: Behind::default(),
             telling: Cell::new(false),
             telling_again: Cell::new(false),
+            passed_over: PassedOver::default(),
             this: this.clone(),
         })
     }
@@ -224,6 +228,7 @@ impl Attached for Session {
 
     fn map_changed(&self) {
         self.post_map();
+        self.pass_over_later();
     }
 
     fn add_reach_of_others(&self, within: Duration, own: &mut Reached) {

@@ -15,7 +15,9 @@ use std::time::Duration;
 use weft_rpc::Link;
 use weft_rt::sync::{Mutex, Notify};
 use weft_rt::{Addr, Buf, sleep, spawn};
-use weft_types::{AttachMode, DriveId, FabricId, FabricMap, Group, GroupId, SessionId, Slice, with_causes};
+use weft_types::{
+    AttachMode, DriveId, FabricId, FabricMap, Group, GroupId, SessionId, Slice, TargetId, with_causes,
+};
 use weft_wire::Status;
 use weft_wire::control::{ManagerAnswer, ManagerRequest};
 use weft_wire::handshake::{Hello, PeerRole};
@@ -35,6 +37,8 @@ pub(crate) struct TargetLink {
 
 pub(crate) struct Shared {
     pub(crate) name: String,
+    /// As what it connects to targets.
+    role: PeerRole,
     pub(crate) managers: Managers,
     pub(crate) map: RefCell<Rc<FabricMap>>,
     /// Which part of it that is.
@@ -73,12 +77,14 @@ impl Shared {
     /// Nothing known yet.
     pub(crate) fn new(
         name: &str,
+        role: PeerRole,
         managers: Managers,
         map: FabricMap,
         first_lane: Option<WayToFirst>,
     ) -> Rc<Shared> {
         Rc::new_cyclic(|this| Shared {
             name: name.to_owned(),
+            role,
             managers,
             map: RefCell::new(Rc::new(map)),
             followed: RefCell::default(),
@@ -99,7 +105,7 @@ impl Shared {
     /// The fabric of a lane after the first one: it asks no manager, and goes by the maps that it is sent.
     pub(crate) fn of_lane(name: &str, map: FabricMap, slice: Slice, first: WayToFirst) -> Rc<Shared> {
         let empty = FabricMap::empty(map.fabric);
-        let shared = Shared::new(name, Managers::new(&[], name), empty, Some(first));
+        let shared = Shared::new(name, PeerRole::Client, Managers::new(&[], name), empty, Some(first));
         shared.followed.borrow_mut().slice = slice;
         shared.adopt(map);
         spawn(watch_targets(Rc::downgrade(&shared)));
@@ -108,6 +114,7 @@ impl Shared {
 
     /// Has a session use it from now on.
     pub(crate) fn attach_session(&self, session: &Rc<Session>) {
+        session.pass_over_later();
         let attached: Rc<dyn Attached> = session.clone();
         self.sessions.borrow_mut().insert(session.id, Rc::downgrade(&attached));
     }
@@ -189,17 +196,34 @@ impl Shared {
         Box::pin(self.connect(&slot)).await
     }
 
+    /// The connection to a target.
+    pub(crate) async fn link_to(&self, target: TargetId) -> Result<Link, String> {
+        let addr = self.map.borrow().targets.get(&target).map(|target| target.addr.clone());
+        let slot = self.target_at(addr.ok_or_else(|| format!("target {target} is not in the map"))?);
+        match slot.open() {
+            Some(link) => Ok(link),
+            None => {
+                slot.contact.want();
+                self.connect(&slot).await
+            }
+        }
+    }
+
     /// The target that serves a drive, as the map says.
     fn target_of(&self, drive: DriveId) -> Result<Rc<TargetLink>, String> {
         let addr = self.map.borrow().drive_addr(drive).map(str::to_owned);
-        let addr = addr.ok_or_else(|| format!("drive {drive} is not in the map"))?;
+        let slot = self.target_at(addr.ok_or_else(|| format!("drive {drive} is not in the map"))?);
+        self.drives.borrow_mut().insert(drive, slot.clone());
+        Ok(slot)
+    }
+
+    fn target_at(&self, addr: String) -> Rc<TargetLink> {
         let mut targets = self.targets.borrow_mut();
         let slot = targets.entry(addr).or_insert_with_key(|addr| {
             let (link, connecting) = (RefCell::new(None), Mutex::new(()));
             Rc::new(TargetLink { addr: addr.clone(), link, connecting, contact: Contact::default() })
         });
-        self.drives.borrow_mut().insert(drive, slot.clone());
-        Ok(slot.clone())
+        slot.clone()
     }
 
     /// A drive with its node, for people.
@@ -233,7 +257,7 @@ impl Shared {
             self.bytes_sent_by_closed_links.set(total);
         }
         let to: Addr = slot.addr.parse().map_err(|e| format!("{e}"))?;
-        let hello = Hello::new(PeerRole::Client, Some(self.map.borrow().fabric), self.name.clone());
+        let hello = Hello::new(self.role, Some(self.map.borrow().fabric), self.name.clone());
         let _attempt = slot.contact.connect();
         let link = Link::connect(&to, &hello).await.map_err(|e| with_causes(&e))?;
         slot.contact.hear();

@@ -15,10 +15,15 @@ use weft_rt::{Floor, Instant, now, sleep_until};
 use weft_rules::{Mutation, mutated};
 use weft_types::limits::GIVEN_UP_BYTES_MAX;
 use weft_types::{DriveId, Group, GroupId, SessionSlot, Version};
+use weft_wire::data::clock_counter;
 
 /// How long a group issues no versions after one that was too far ahead: others that were given out before it
 /// reach their refusals, so that a lower one is the highest again.
 const AHEAD_PAUSE: Duration = Duration::from_millis(20);
+
+/// How far the watermark of an idle group stays behind the clock, as a counter: a second. A clock that is put
+/// right soon gives out no version that it would have to begin again for this.
+const PASSED_OVER_AFTER: u64 = clock_counter(1_000_000);
 
 /// What the versions of a lane have to do with those of its siblings.
 #[derive(Clone)]
@@ -170,6 +175,19 @@ impl Versions {
             g.seen = g.seen.max(version.counter());
         }
         Ok(())
+    }
+
+    /// Raises the watermark of a group in which nothing is under way to what the clock was a little while
+    /// ago: whatever is written there later is above it. Says whether nothing is under way.
+    pub(crate) fn pass_over(&self, group: GroupId) -> bool {
+        let until = self.clock.counter().saturating_sub(PASSED_OVER_AFTER);
+        let mut groups = self.groups.borrow_mut();
+        let g = groups.entry(group).or_default();
+        if !g.issued.is_empty() && !mutated(Mutation::WatermarkPassesOpen) {
+            return false;
+        }
+        g.watermark = g.watermark.max(until);
+        true
     }
 
     /// The watermark of a group.

@@ -1,11 +1,14 @@
 //! Tells replicas up to where a session's writes are complete, where no request has carried it.
 
 use crate::session::Session;
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 use std::time::Duration;
 use weft_rt::sync::join_all;
-use weft_rt::{sleep, spawn};
+use weft_rt::{random_below, sleep, spawn};
 use weft_rules::{Path, mark};
-use weft_types::{DriveId, GroupId, Version};
+use weft_types::{DriveId, Epoch, Group, GroupId, Version};
 use weft_wire::Kind;
 use weft_wire::data::WatermarkNote;
 
@@ -17,7 +20,77 @@ const WATERMARK_DELAY: Duration = Duration::from_millis(1);
 /// attempt, short beside the time that a restart takes.
 const WATERMARK_RETRY: Duration = Duration::from_secs(1);
 
+/// How long after a change of the map groups are looked at that have other members: long enough for several
+/// changes, short beside the time after which tombstones are forgotten.
+const PASS_OVER_AFTER: Duration = Duration::from_secs(5);
+
+/// Up to when the members of groups know that nothing of the session comes, as far as somebody may ask.
+#[derive(Default)]
+pub(crate) struct PassedOver {
+    /// In which epoch of a group, and by which manager's maps.
+    known: RefCell<BTreeMap<GroupId, (Epoch, u64)>>,
+    /// Groups are looked at soon.
+    is_due: Cell<bool>,
+}
+
 impl Session {
+    /// Tells the members of groups in which nothing is under way that nothing older comes, some time after
+    /// the session has begun, or a group an epoch, or the fabric has another manager: members may have heard
+    /// nothing of this session, the manager may not know who was a member before, and as long as the session
+    /// is idle no request tells them (R7). A note that is lost leaves the floor where it is until the next
+    /// epoch.
+    pub(crate) fn pass_over_later(&self) {
+        if self.passed_over.is_due.replace(true) {
+            return;
+        }
+        let this = self.this.clone();
+        spawn(async move {
+            // Not all sessions at once.
+            sleep(PASS_OVER_AFTER + PASS_OVER_AFTER.mul_f64(f64::from(random_below(256) as u32) / 256.0))
+                .await;
+            if let Some(session) = this.upgrade() {
+                session.passed_over.is_due.set(false);
+                session.pass_over().await;
+            }
+        });
+    }
+
+    async fn pass_over(&self) {
+        if self.check().is_err() {
+            return;
+        }
+        let mut is_one_busy = false;
+        let (groups, manager) = (self.groups(), self.fabric.followed.borrow().nonce);
+        {
+            let mut known = self.passed_over.known.borrow_mut();
+            let listed: BTreeSet<GroupId> = groups.iter().map(|group| group.id).collect();
+            known.retain(|id, _| listed.contains(id));
+            for group in &groups {
+                let is = (group.epoch, manager);
+                if known.get(&group.id) == Some(&is) {
+                    continue;
+                }
+                match self.versions.pass_over(group.id) {
+                    true => drop(known.insert(group.id, is)),
+                    false => is_one_busy = true,
+                }
+                mark(Path::WatermarkPassedOver);
+            }
+        }
+        self.tell_watermarks().await;
+        if is_one_busy {
+            self.pass_over_later();
+        }
+    }
+
+    /// The groups of the volume, as far as they are known.
+    fn groups(&self) -> Vec<Rc<Group>> {
+        let map = self.fabric.map();
+        let ids: BTreeSet<GroupId> =
+            map.volumes.get(&self.volume).into_iter().flat_map(|volume| volume.groups().copied()).collect();
+        ids.into_iter().filter_map(|id| self.fabric.entry(id)).collect()
+    }
+
     /// Sends watermarks that no request has carried, a little later.
     pub(crate) fn tell_watermarks_soon(&self) {
         if self.telling.replace(true) {

@@ -2,7 +2,7 @@
 //! they are answered (F1).
 
 use crate::error::FsError;
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
@@ -17,7 +17,23 @@ pub trait Shards: 'static {
     /// Sends a request to the server that a shard has, as far as is known, and waits for its answer. `None`
     /// if none has come: there is no server, or the connection is lost, or it took too long. The request may
     /// have arrived then, and may still arrive.
-    fn ask(&self, shard: u16, request: &FileRequest) -> impl Future<Output = Option<Answer>>;
+    ///
+    /// # Errors
+    /// If no server will ever answer it: the session is over, or it makes no sense to them.
+    fn ask(
+        &self,
+        shard: u16,
+        request: &FileRequest,
+    ) -> impl Future<Output = Result<Option<Answer>, Unanswerable>>;
+}
+
+/// Why no answer will come.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Unanswerable {
+    /// The session is over, for this reason.
+    Over(Rc<str>),
+    /// The server and this side do not understand each other.
+    Refused(Rc<str>),
 }
 
 /// How long to wait before a request is sent again for which no answer came.
@@ -37,7 +53,8 @@ struct Inner<S> {
     session: SessionId,
     /// How long whoever asks waits for an answer.
     patience: Duration,
-    is_over: Cell<bool>,
+    /// Why the session is over, if it is.
+    over: RefCell<Option<Rc<str>>>,
     numbers: RefCell<BTreeMap<u16, Numbers>>,
     /// An operation was answered, or the session has ended.
     answered: Notify,
@@ -72,8 +89,8 @@ impl Numbers {
 impl<S: Shards> Caller<S> {
     /// The caller of a session. A session has one, for numbers are given out here.
     pub fn new(shards: S, session: SessionId, patience: Duration) -> Caller<S> {
-        let (numbers, answered, is_over) = (RefCell::default(), Notify::default(), Cell::new(false));
-        Caller(Rc::new(Inner { shards, session, patience, is_over, numbers, answered }))
+        let (numbers, answered, over) = (RefCell::default(), Notify::default(), RefCell::default());
+        Caller(Rc::new(Inner { shards, session, patience, over, numbers, answered }))
     }
 
     /// Has a shard carry out an operation. One that changes something is sent again until it is answered,
@@ -81,56 +98,75 @@ impl<S: Shards> Caller<S> {
     /// then.
     ///
     /// # Errors
-    /// [`FsError::NoAnswer`] after the session's patience. An operation that changes something may still
-    /// happen then.
+    /// [`FsError::NoAnswer`] after the session's patience: an operation that changes something may still
+    /// happen then. [`FsError::SessionOver`]: it may have happened. [`FsError::NotUnderstood`].
     pub async fn call(&self, shard: u16, operation: Operation) -> Result<Answer, FsError> {
         let inner = self.0.clone();
         let answer = match operation.changes() {
-            false => timeout(self.0.patience, inner.ask(shard, 0, operation)).await.ok().flatten(),
+            false => timeout(self.0.patience, inner.ask(shard, 0, operation)).await.ok(),
             true => {
                 let going = spawn(async move { inner.change(shard, operation).await });
-                timeout(self.0.patience, going).await.ok().and_then(Result::ok).flatten()
+                timeout(self.0.patience, going).await.ok().and_then(Result::ok)
             }
         };
-        answer.ok_or(FsError::NoAnswer { shard, waited: self.0.patience })
+        answer.unwrap_or(Err(FsError::NoAnswer { shard, waited: self.0.patience }))
     }
 
     /// Sends nothing any more: the session is over, so what was not answered cannot happen any more.
-    pub fn end(&self) {
-        self.0.is_over.set(true);
-        self.0.answered.notify_all();
+    pub fn end(&self, why: &str) {
+        self.0.end(why.into());
     }
 }
 
 impl<S: Shards> Inner<S> {
-    /// Carries out an operation that changes something; `None` if the session ends before it is answered.
-    async fn change(&self, shard: u16, operation: Operation) -> Option<Answer> {
+    fn end(&self, why: Rc<str>) {
+        self.over.borrow_mut().get_or_insert(why);
+        self.answered.notify_all();
+    }
+
+    fn check(&self) -> Result<(), FsError> {
+        match &*self.over.borrow() {
+            Some(why) => Err(FsError::SessionOver { why: why.clone() }),
+            None => Ok(()),
+        }
+    }
+
+    /// Carries out an operation that changes something.
+    async fn change(&self, shard: u16, operation: Operation) -> Result<Answer, FsError> {
         let number = loop {
             let number = self.numbers.borrow_mut().entry(shard).or_default().next();
             match number {
                 Some(number) => break number,
-                None if self.is_over.get() => return None,
-                None => self.answered.notified().await,
+                None => {
+                    let answered = self.answered.notified();
+                    self.check()?;
+                    answered.await;
+                }
             }
         };
-        let answer = self.ask(shard, number, operation).await?;
+        let answered = self.ask(shard, number, operation).await;
+        if matches!(answered, Err(FsError::SessionOver { .. })) {
+            return answered;
+        }
+        // One that the server cannot read never happens: its number is done with.
         self.numbers.borrow_mut().entry(shard).or_default().under_way.remove(&number);
         self.answered.notify_all();
-        Some(answer)
+        answered
     }
 
-    /// Asks until an answer comes; `None` if the session ends before.
-    async fn ask(&self, shard: u16, number: u64, operation: Operation) -> Option<Answer> {
+    /// Asks until an answer comes, or the session ends.
+    async fn ask(&self, shard: u16, number: u64, operation: Operation) -> Result<Answer, FsError> {
         let mut request = FileRequest { session: self.session, number, answered: 0, operation };
-        while !self.is_over.get() {
+        loop {
+            self.check()?;
             request.answered = self.numbers.borrow().get(&shard).map_or(0, Numbers::answered);
-            let answer = self.shards.ask(shard, &request).await;
-            if answer.is_some() {
-                return answer;
+            match self.shards.ask(shard, &request).await {
+                Ok(Some(answer)) => return Ok(answer),
+                Ok(None) => sleep(AGAIN_AFTER).await,
+                Err(Unanswerable::Over(why)) => self.end(why),
+                Err(Unanswerable::Refused(why)) => return Err(FsError::NotUnderstood { shard, why }),
             }
-            sleep(AGAIN_AFTER).await;
         }
-        None
     }
 }
 

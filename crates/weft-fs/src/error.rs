@@ -1,5 +1,6 @@
 //! What can go wrong for who uses a file system.
 
+use std::rc::Rc;
 use std::time::Duration;
 use thiserror::Error;
 use weft_wire::files::FileError;
@@ -13,7 +14,6 @@ pub enum FsError {
         /// What it was about, for people.
         path: String,
         /// Why.
-        #[source]
         error: FileError,
     },
     /// No server of a shard has answered. An operation that changes something may still happen.
@@ -23,6 +23,35 @@ pub enum FsError {
         shard: u16,
         /// How long it was asked.
         waited: Duration,
+    },
+    /// The session is over: another one is needed. An operation that was under way may have happened.
+    #[error("the session is over: {why}")]
+    SessionOver {
+        /// Why.
+        why: Rc<str>,
+    },
+    /// The server of a shard and this client do not understand each other: they are of releases that are too
+    /// far apart.
+    #[error("shard {shard} and this client do not understand each other: {why}")]
+    NotUnderstood {
+        /// The shard.
+        shard: u16,
+        /// What was said.
+        why: Rc<str>,
+    },
+    /// The data of a file could not be read or written.
+    #[error("{path}: {error}")]
+    Data {
+        /// The file, for people.
+        path: String,
+        /// Why.
+        error: Rc<str>,
+    },
+    /// A file was changed by somebody else, or removed, while it was read.
+    #[error("{path} was changed or removed while it was read")]
+    Changed {
+        /// The file, for people.
+        path: String,
     },
     /// A symbolic link leads to another one, and so on, 40 times.
     #[error("{path}: too many symbolic links")]

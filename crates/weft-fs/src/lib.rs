@@ -1,13 +1,15 @@
 //! Engine: the client of a file system.
 //!
 //! It owns what a mount knows and does: which operations are under way at which shard, each of them once
-//! (F1), and what paths mean. It knows neither how a shard is reached ([`Shards`]) nor what the shard keeps.
+//! (F1), what paths mean, and which bytes of a file are where. It does not know what a shard keeps.
 
 mod caller;
 mod error;
+mod mount;
 mod namespace;
 mod path;
 
-pub use caller::{Caller, Shards};
+pub use caller::{Caller, Shards, Unanswerable};
 pub use error::FsError;
+pub use mount::{Mount, Source};
 pub use namespace::{DirectoryEntry, Namespace, NewFile};

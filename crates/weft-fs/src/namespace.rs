@@ -123,6 +123,14 @@ impl<S: Shards> Namespace<S> {
             .await
     }
 
+    /// Attributes of an inode. `path` is what it is called in errors.
+    ///
+    /// # Errors
+    /// If it is gone.
+    pub async fn attributes_of(&self, inode: InodeNumber, path: &[u8]) -> Result<Attributes, FsError> {
+        self.attributes(path, Operation::Attributes(inode)).await
+    }
+
     /// Changes attributes of an inode. `path` is what it is called in errors.
     ///
     /// # Errors

@@ -6,12 +6,15 @@ use std::rc::Rc;
 use weft_meta::{Medium, MediumError, Shard, ShardFormat, ShardName, format_shard, fuzzing};
 use weft_rt::Buf;
 use weft_rt::sim::Sim;
-use weft_types::{BLOCK_SIZE, FileKind, FileTime, InodeNumber, SessionId};
+use weft_types::{BLOCK_SIZE, FileKind, FileTime, InodeNumber, SessionId, VolumeId};
 use weft_wire::files::*;
 use weft_wire::{Decoder, Encoder};
 
 /// A request to a shard.
 pub(crate) fn request(bytes: &[u8]) {
+    if let Ok(asked) = ShardRequest::decode(bytes) {
+        assert_eq!(ShardRequest::decode(&asked.encode()).as_ref(), Ok(&asked));
+    }
     let mut d = Decoder::new(bytes);
     let Ok(request) = FileRequest::decode(&mut d) else { return };
     assert_eq!(FileRequest::decode(&mut Decoder::new(&encoded(&request))).as_ref(), Ok(&request));
@@ -66,7 +69,8 @@ fn requests() -> Vec<FileRequest> {
 }
 
 pub(crate) fn request_seeds() -> Vec<Vec<u8>> {
-    requests().iter().map(encoded).collect()
+    let asked = |request| ShardRequest { file_system: VolumeId(7), shard: 2, request }.encode();
+    requests().iter().map(encoded).chain(requests().into_iter().map(asked)).collect()
 }
 
 /// An answer of a shard.

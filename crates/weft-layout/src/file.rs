@@ -135,12 +135,15 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use std::collections::BTreeMap;
-    use weft_types::{FileSystem, Generation, PoolId, Protection, SpanGroups, VolumeId, VolumeKind};
+    use weft_types::{
+        FileSystem, Generation, ListedShard, PoolId, Protection, SpanGroups, VolumeId, VolumeKind,
+    };
     use weft_types::{VolumeState, limits::OBJECT_BLOCKS_MAX};
 
     fn file_system(sets: &[&[u64]]) -> Volume {
         let set = |groups: &&[u64]| groups.iter().copied().map(GroupId).collect::<SpanGroups>();
-        let files = FileSystem { sets: sets.iter().map(set).collect(), shards: vec![VolumeId(9)] };
+        let files =
+            FileSystem { sets: sets.iter().map(set).collect(), shards: vec![ListedShard::new(VolumeId(9))] };
         Volume {
             id: VolumeId(8),
             name: "f".into(),

@@ -7,9 +7,13 @@ use crate::describe::name_or;
 use crate::manager::{Manager, wall_clock_ms};
 use crate::operate::{Outcome, domain_asked, not_found, striping_asked};
 use std::collections::BTreeSet;
-use weft_api::{ApiAnswer, ApiError, ErrorCode, FailureDomain, FileSystemInfo, Health, Timestamp};
+use weft_api::{
+    ApiAnswer, ApiError, ErrorCode, FailureDomain, FileSystemInfo, Health, ShardServing, Timestamp,
+};
 use weft_membership::{BeginDelete, Change, FileSystemRequest, SHARDS_DEFAULT, plan_file_system};
-use weft_types::{BLOCK_SIZE, FabricMap, Protection, SessionState, Volume, VolumeState};
+use weft_types::{
+    BLOCK_SIZE, FabricMap, FileSystem, ListedShard, Protection, SessionState, Volume, VolumeId, VolumeState,
+};
 
 /// A new file system, as a tool asks for it.
 pub(crate) struct FsWish {
@@ -93,6 +97,7 @@ impl Manager {
             width: volume.striping.width,
             object_bytes: u64::from(volume.striping.object_blocks) * BLOCK_SIZE as u64,
             shards: volume.files().map_or(0, |files| files.shards.len()),
+            servers: volume.files().map_or_else(Vec::new, |files| servers_of(map, files)),
             sets: volume.files().map_or_else(Vec::new, |f| f.sets.iter().map(|set| set.len()).collect()),
             state: volume.state,
             generation: volume.generation,
@@ -138,10 +143,21 @@ impl Manager {
     }
 }
 
+/// Who serves the shards of a file system.
+fn servers_of(map: &FabricMap, files: &FileSystem) -> Vec<ShardServing> {
+    let open = map.sessions.values().filter(|session| session.state == SessionState::Open);
+    let attached: BTreeSet<VolumeId> = open.map(|session| session.volume).collect();
+    let serving = |shard: &ListedShard| ShardServing {
+        server: shard.server.map(|server| map.title_of(server)),
+        serves: attached.contains(&shard.volume),
+    };
+    files.shards.iter().map(serving).collect()
+}
+
 /// A file system and its system volumes, as far as they are listed; or a volume alone.
 pub(crate) fn parts_of<'a>(map: &'a FabricMap, volume: &'a Volume) -> impl Iterator<Item = &'a Volume> {
     let shards = volume.files().into_iter().flat_map(|files| &files.shards);
-    std::iter::once(volume).chain(shards.filter_map(|id| map.volumes.get(id)))
+    std::iter::once(volume).chain(shards.filter_map(|shard| map.volumes.get(&shard.volume)))
 }
 
 /// The file system with this name.

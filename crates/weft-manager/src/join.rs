@@ -10,14 +10,15 @@ use crate::member::Member;
 use crate::process::Process;
 use std::collections::{BTreeMap, BTreeSet};
 use weft_membership::{
-    AddDrive, AddTarget, AssignDrive, Change, CreatePool, JoinNode, MoveTarget, RemoveTarget, SetDevice,
+    AddDrive, AddTarget, AssignDrive, Change, CloseSession, CreatePool, JoinNode, MoveTarget, RemoveTarget,
+    SetDevice,
 };
 use weft_rt::{Instant, now};
 use weft_rules::{Mutation, mutated};
 use weft_types::limits::{DRIVE_PATH_BYTES_MAX, DRIVES_PER_TARGET_MAX, TARGETS_PER_NODE_MAX};
 use weft_types::{
-    DeviceId, DriveId, DriveState, FabricMap, GroupId, MapVersion, Node, NodeId, PoolId, Target, TargetId,
-    Version, with_causes,
+    DeviceId, DriveId, DriveState, FabricMap, GroupId, MapVersion, Node, NodeId, PoolId, Session, SessionId,
+    SessionState, Target, TargetId, Version, VolumeId, with_causes,
 };
 use weft_wire::Status;
 use weft_wire::control::{DriveReport, Join};
@@ -77,7 +78,7 @@ impl Manager {
         self.check_term().map_err(|reason| Denied::new(Status::NotReady, reason))?;
         let map = self.map();
         let Join { node, addr, incarnation, drives, knows_floors, knows_targets, knows_lanes, .. } = join;
-        let knows_file_systems = join.knows_file_systems;
+        let (knows_file_systems, serves) = (join.knows_file_systems, join.serves);
         let process = Process {
             incarnation,
             id: if join.process == 0 { incarnation } else { join.process },
@@ -115,6 +116,7 @@ impl Manager {
         self.enter_drives(target, &drives)?;
         let is_restart = self.note_join(target, process, &drives, refused.clone(), causes);
         self.forget_retired(target);
+        self.end_former_servers(target, &serves)?;
         self.stops_until.set(None);
         let verb = if is_restart { "is back with" } else { "is there with" };
         let who = match process.targets {
@@ -127,6 +129,19 @@ impl Manager {
             Subjects::node(&node).and_drives(&self.map(), drives.iter().map(|d| d.id)),
         );
         Ok((target, refused.into_iter().collect()))
+    }
+
+    /// Ends the sessions under which processes of a target before this one have served shards.
+    fn end_former_servers(&self, target: TargetId, serves: &BTreeSet<SessionId>) -> Result<(), Denied> {
+        let map = self.map();
+        let shards = map.file_systems().filter_map(|volume| volume.files()).flat_map(|files| &files.shards);
+        let own: Vec<VolumeId> = shards.filter(|s| s.server == Some(target)).map(|s| s.volume).collect();
+        let is_former = |s: &&Session| own.contains(&s.volume) && s.state == SessionState::Open;
+        let former = map.sessions.values().filter(is_former).filter(|s| !serves.contains(&s.id));
+        for session in former.map(|s| s.id).collect::<Vec<_>>() {
+            self.commit(&Change::CloseSession(CloseSession { session }))?;
+        }
+        Ok(())
     }
 
     /// Refuses what a process said before it ended, and what was on its way for so long that its successor

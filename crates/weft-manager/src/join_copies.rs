@@ -69,12 +69,12 @@ fn close_together(map: &mut FabricMap, is_gone: impl Fn(&FabricMap, VolumeId) ->
     let closed = |volume: &&Volume| match &volume.kind {
         VolumeKind::Blocks => false,
         VolumeKind::System { file_system } => is_closed(*file_system),
-        VolumeKind::Files(files) => files.shards.iter().any(|shard| is_closed(*shard)),
+        VolumeKind::Files(files) => files.system_volumes().any(is_closed),
     };
     let mut closing: BTreeSet<VolumeId> = map.volumes.values().filter(closed).map(|v| v.id).collect();
     // A shard that was not closed yet has its file system from another one.
     let files = closing.iter().filter_map(|id| map.volumes.get(id)?.files());
-    closing.extend(files.flat_map(|files| files.shards.clone()).collect::<Vec<_>>());
+    closing.extend(files.flat_map(|files| files.system_volumes()).collect::<Vec<_>>());
     map.volumes.update_where(
         |volume| closing.contains(&volume.id) && volume.state == VolumeState::Ready,
         |volume| {
@@ -165,7 +165,7 @@ mod tests {
     }
 
     fn files(shards: &[u64]) -> VolumeKind {
-        let shards = shards.iter().copied().map(VolumeId).collect();
+        let shards = shards.iter().map(|shard| weft_types::ListedShard::new(VolumeId(*shard))).collect();
         VolumeKind::Files(FileSystem { sets: vec![vec![GroupId(1)].into()], shards })
     }
 

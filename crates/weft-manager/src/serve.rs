@@ -205,9 +205,19 @@ impl Manager {
             ManagerRequest::DriveFailed { drive, incarnation, cause, of_device } => {
                 self.note_failure(drive, incarnation, DriveFault { cause, of_device }).map(done)
             }
-            ManagerRequest::Attach { volume, mode, preempt, client, follows, number, lanes, kind } => {
+            ManagerRequest::Attach {
+                volume,
+                mode,
+                preempt,
+                client,
+                follows,
+                number,
+                lanes,
+                kind,
+                server,
+            } => {
                 check_is_sent_file_systems(peer, kind)?;
-                let wish = AttachWish { mode, preempt, client, number, lanes, kind };
+                let wish = AttachWish { mode, preempt, client, number, lanes, kind, server };
                 let session = self.attach(&volume, wish).await?;
                 self.answerable(MapVersion(0)).await.map_err(|why| Denied::new(Status::NotReady, why))?;
                 let (nonce, map) = self.attached_map(&session, follows);

@@ -30,6 +30,8 @@ pub(crate) struct AttachWish {
     pub(crate) lanes: u32,
     /// What the client takes the volume for.
     pub(crate) kind: AttachKind,
+    /// Beside which target the server of a shard runs, if it is one.
+    pub(crate) server: Option<TargetId>,
 }
 
 impl State {
@@ -62,6 +64,31 @@ impl State {
             match target.zip(incarnation) {
                 Some((target, incarnation)) => processes.insert(target, incarnation),
                 None => return Err(format!("drive {drive} is not served now, and may be again")),
+            };
+        }
+        processes.extend(self.serving_processes(volume)?);
+        Ok(processes)
+    }
+
+    /// The processes that serve the shards of a file system, by their targets; none of another volume. What
+    /// their sessions write is a file system's as well: an operation that a client has given up must not
+    /// happen once its session is forgotten.
+    ///
+    /// # Errors
+    /// If a former server may still do what it was asked for, or one is not there.
+    fn serving_processes(&self, volume: VolumeId) -> Result<BTreeMap<TargetId, u64>, String> {
+        let files = self.map.volumes.get(&volume).and_then(Volume::files);
+        let mut processes = BTreeMap::new();
+        for shard in files.into_iter().flat_map(|files| &files.shards) {
+            if self.index.over_of(shard.volume).next().is_some() {
+                return Err(format!("the former server of {} is not swept yet", shard.volume));
+            }
+            let Some(session) = self.index.sessions_of(shard.volume).next() else { continue };
+            let server = shard.server.ok_or_else(|| format!("nobody is named for {session}"))?;
+            let member = self.members.get(&server).filter(|member| member.is_up());
+            match member.and_then(|member| member.incarnation) {
+                Some(incarnation) => processes.insert(server, incarnation),
+                None => return Err(format!("the server of {session} does not answer")),
             };
         }
         Ok(processes)
@@ -111,6 +138,28 @@ fn check_kind(map: &FabricMap, volume: &Volume, wanted: AttachKind) -> Result<()
     Err(Denied::new(Status::Refused, text))
 }
 
+/// Refuses the attach of a system volume to all but the server that is named for its shard.
+fn check_server(map: &FabricMap, volume: &Volume, server: Option<TargetId>) -> Result<(), Denied> {
+    let Some(named) = named_server(map, volume) else { return Ok(()) };
+    if server.is_some() && server == named {
+        return Ok(());
+    }
+    let who = |target: Option<TargetId>| target.map_or("nobody".to_owned(), |target| map.title_of(target));
+    let text = format!(
+        "volume '{}' is attached by the server of its shard, which is {}; asked by {}",
+        volume.name,
+        who(named),
+        who(server)
+    );
+    Err(Denied::new(Status::Refused, text))
+}
+
+/// The target that is named for the shard of a system volume, if one is; nothing of another volume.
+fn named_server(map: &FabricMap, volume: &Volume) -> Option<Option<TargetId>> {
+    let files = map.volumes.get(&volume.system_of()?)?.files()?;
+    Some(files.shards.iter().find(|shard| shard.volume == volume.id)?.server)
+}
+
 impl Manager {
     /// Opens a session. Returns it once everything that the mode asks for is done.
     ///
@@ -124,6 +173,7 @@ impl Manager {
             let map = self.map();
             let listed = map.volume_named(volume).ok_or_else(unknown)?;
             check_kind(&map, listed, wish.kind)?;
+            check_server(&map, listed, wish.server)?;
             listed.id
         };
         let term = self.map().durations.session();

@@ -7,7 +7,7 @@ use harness::*;
 use weft_api::{ApiAnswer, ApiRequest, ErrorCode, FileSystemInfo, Health, VolumeInfo};
 use weft_rt::sim::Sim;
 use weft_types::AttachMode::{self, Exclusive, ReadOnly, Shared};
-use weft_types::{AttachKind, Session, TargetId, VolumeState};
+use weft_types::{AttachKind, Session, SessionState, TargetId, VolumeState};
 use weft_wire::Status;
 use weft_wire::control::{ManagerAnswer, ManagerRequest, TargetRequest};
 use weft_wire::handshake::PeerRole;
@@ -32,6 +32,13 @@ async fn created(request: ApiRequest) -> FileSystemInfo {
     }
 }
 
+async fn created_info(name: &str) -> FileSystemInfo {
+    match operate(ApiRequest::FsShow { name: name.into() }).await {
+        Ok(ApiAnswer::FileSystem { file_system, .. }) => file_system,
+        other => panic!("{other:?}"),
+    }
+}
+
 async fn volumes(all: bool) -> Vec<VolumeInfo> {
     match operate(ApiRequest::VolumeList { all }).await {
         Ok(ApiAnswer::Volumes { volumes }) => volumes,
@@ -40,11 +47,29 @@ async fn volumes(all: bool) -> Vec<VolumeInfo> {
 }
 
 async fn attach_as(kind: AttachKind, name: &str, mode: AttachMode) -> Result<Session, (Status, String)> {
+    attach_beside(None, kind, name, mode).await
+}
+
+async fn attach_beside(
+    server: Option<TargetId>,
+    kind: AttachKind,
+    name: &str,
+    mode: AttachMode,
+) -> Result<Session, (Status, String)> {
     let link = connect(PeerRole::Client).await;
     let (volume, client) = (name.into(), "test".into());
     let follows = None;
-    let request =
-        ManagerRequest::Attach { volume, mode, preempt: false, client, follows, number: 0, lanes: 1, kind };
+    let request = ManagerRequest::Attach {
+        volume,
+        mode,
+        preempt: false,
+        client,
+        follows,
+        number: 0,
+        lanes: 1,
+        kind,
+        server,
+    };
     match ask(&link, &request).await? {
         (ManagerAnswer::Attached { session, .. }, _) => Ok(session),
         other => panic!("{other:?}"),
@@ -72,7 +97,9 @@ fn a_file_system_is_created_shown_and_deleted_with_its_system_volumes() {
         let Ok(ApiAnswer::FileSystems { file_systems }) = operate(ApiRequest::FsList {}).await else {
             panic!()
         };
-        assert_eq!(file_systems, [info]);
+        let servers = file_systems[0].servers.clone();
+        assert!(servers.iter().all(|shard| shard.server.is_some()), "each has one by now");
+        assert_eq!(file_systems, [FileSystemInfo { servers, ..info }]);
         let status = status().await;
         assert_eq!((status.volumes, status.file_systems), (1, 1));
 
@@ -122,7 +149,8 @@ fn what_is_one_thing_is_not_taken_for_another() {
         }
         attach_as(Files, "photos", Shared).await.unwrap();
         attach_as(Files, "photos", ReadOnly).await.unwrap();
-        attach_as(System, "photos:1", Exclusive).await.unwrap();
+        let (status, text) = attach_as(System, "photos:1", Exclusive).await.unwrap_err();
+        assert!(status == Status::Refused && text.contains("by the server of its shard"), "{text}");
         let show = |name: &str| ApiRequest::VolumeShow { name: name.into() };
         let fs_show = |name: &str| ApiRequest::FsShow { name: name.into() };
         let resize =
@@ -147,6 +175,56 @@ fn what_is_one_thing_is_not_taken_for_another() {
         assert!(matches!(operate(show("photos:0")).await, Ok(ApiAnswer::Volume { .. })), "it can be seen");
         let scrub = ApiRequest::ScrubStart { volumes: vec!["photos".into()] };
         assert!(operate(scrub).await.is_ok());
+    });
+}
+
+/// The servers of the shards of 'photos'.
+fn servers(service: &Service) -> Vec<Option<TargetId>> {
+    let map = service.map();
+    let files = map.volume_named("photos").expect("it was made").files().expect("it is one").clone();
+    files.shards.iter().map(|shard| shard.server).collect()
+}
+
+#[test]
+fn a_shard_is_served_by_the_target_that_is_named_and_by_its_newest_process() {
+    Sim::new(4).block_on(async {
+        let (service, targets, _) = fabric(3).await;
+        created(fs_of("photos", 2)).await;
+        let named = |service: &Service| servers(service).iter().all(Option::is_some);
+        eventually("all have servers", ms(1000), || named(&service)).await;
+        let server = servers(&service)[0].expect("it has one");
+        let other = *service.map().targets.keys().find(|target| **target != server).expect("there are three");
+        let (status, text) =
+            attach_beside(Some(other), AttachKind::System, "photos:0", Exclusive).await.unwrap_err();
+        let title = service.map().title_of(server);
+        assert!(status == Status::Refused && text.contains(&title), "{text}");
+        let attach = || attach_beside(Some(server), AttachKind::System, "photos:0", Exclusive);
+        let session = attach().await.unwrap();
+        let is_open = |service: &Service, session: &Session| {
+            service.map().sessions.get(&session.id).is_some_and(|s| s.state == SessionState::Open)
+        };
+        let shown = created_info("photos").await;
+        assert_eq!(shown.servers.iter().map(|shard| shard.serves).collect::<Vec<_>>(), [true, false, false]);
+
+        // It joins again, as after the manager has lost sight of it, and says what its process serves.
+        let of_map = service.map().targets[&server].node;
+        let target = targets.iter().find(|t| t.name == service.map().nodes[&of_map].name).expect("it is one");
+        target.serves_shards.borrow_mut().insert(session.id);
+        let link = connect(PeerRole::Target(TargetId::default())).await;
+        ask(&link, &target.join()).await.unwrap();
+        assert!(is_open(&service, &session));
+
+        // Another process of it, which knows nothing of the session.
+        target.serves_shards.borrow_mut().clear();
+        ask(&link, &target.join()).await.unwrap();
+        assert!(!is_open(&service, &session));
+        eventually("it is swept", ms(3000), || !service.map().sessions.contains_key(&session.id)).await;
+
+        let session = attach().await.unwrap();
+        target.kill();
+        eventually("another one is named", ms(5000), || servers(&service)[0] != Some(server)).await;
+        assert!(!is_open(&service, &session), "its session is over with its name");
+        assert!(named(&service));
     });
 }
 

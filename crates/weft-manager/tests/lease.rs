@@ -779,6 +779,7 @@ fn a_copy_of_a_drive_is_refused_and_the_drives_beside_it_serve() {
             knows_targets: true,
             knows_lanes: true,
             knows_file_systems: true,
+            serves: Default::default(),
             ..Join::default()
         });
         let (answer, _) = ask(&connect(PeerRole::Client).await, &join).await.unwrap();
@@ -916,6 +917,7 @@ fn a_join_may_be_longer_than_the_head_of_a_frame() {
                 knows_targets: true,
                 knows_lanes: true,
                 knows_file_systems: true,
+                serves: Default::default(),
                 ..Join::default()
             })
         };

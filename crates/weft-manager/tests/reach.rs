@@ -176,6 +176,7 @@ fn one_client_of_two_is_believed_later_than_both() {
                 number: 0,
                 lanes: 1,
                 kind: Default::default(),
+                server: None,
             };
             let Ok((weft_wire::control::ManagerAnswer::Attached { session, .. }, _)) =
                 ask(&link, &request).await

@@ -61,6 +61,7 @@ async fn join(addr: &Addr) {
         knows_targets: true,
         knows_lanes: true,
         knows_file_systems: true,
+        serves: Default::default(),
         ..Join::default()
     });
     link.call(Kind::Manage, &control::encode(&request), vec![]).await.unwrap();

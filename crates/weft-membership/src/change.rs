@@ -6,12 +6,13 @@ use crate::{
     AcceptLoss, AddDrive, AddTarget, AssignDrive, BeginDelete, BeginRelocation, CancelRelocation,
     ChangeSettings, CloseSession, CreateFileSystem, CreatePool, CreateVolume, Demote, Depart, DrainDrive,
     Evict, FailDrive, FinishDelete, FinishRelocation, GrowVolume, HandOver, JoinNode, KeepMember, MoveTarget,
-    NoteScrubs, OpenSession, Promote, RaiseFloors, Reason, Rebuild, Refusal, Rejoin, RemoveDrive, RemoveNode,
-    RemoveTarget, Replace, RestoreDrive, ScheduleScrub, SetDevice, StopScrub, SweepSession, WantScrub,
+    NameServers, NoteScrubs, OpenSession, Promote, RaiseFloors, Reason, Rebuild, Refusal, Rejoin,
+    RemoveDrive, RemoveNode, RemoveTarget, Replace, RestoreDrive, ScheduleScrub, SetDevice, StopScrub,
+    SweepSession, WantScrub,
 };
 use crate::{
     delete, demote, drive, evict, file_system, floor, loss, node, pool, promote, rebuild, rejoin, relocate,
-    replace, resize, scrub, session, settings, target, volume,
+    replace, resize, scrub, session, settings, shard_server, target, volume,
 };
 use serde::{Deserialize, Serialize};
 use weft_types::{FabricMap, MapVersion};
@@ -76,6 +77,8 @@ pub enum Change {
     CreateVolume(CreateVolume),
     /// A file system is created, with its system volumes.
     CreateFileSystem(CreateFileSystem),
+    /// Shards of a file system get other servers.
+    NameServers(NameServers),
     /// A volume grows.
     GrowVolume(GrowVolume),
     /// A volume is gone for clients.
@@ -141,6 +144,7 @@ impl Change {
             | Change::CancelRelocation(_)
             | Change::KeepMember(_)
             | Change::AcceptLoss(_)
+            | Change::NameServers(_)
             | Change::BeginDelete(_)
             | Change::FinishDelete(_)
             | Change::CloseSession(_)
@@ -193,6 +197,7 @@ pub fn apply(map: &FabricMap, change: &Change) -> Result<(FabricMap, Reason), Re
         Change::AcceptLoss(change) => loss::accept(&mut next, change),
         Change::CreateVolume(change) => volume::create(&mut next, change),
         Change::CreateFileSystem(change) => file_system::create(&mut next, change),
+        Change::NameServers(change) => shard_server::name(&mut next, change),
         Change::GrowVolume(change) => resize::grow(&mut next, change),
         Change::BeginDelete(change) => delete::begin(&mut next, change),
         Change::FinishDelete(change) => delete::finish(&mut next, change),

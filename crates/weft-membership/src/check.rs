@@ -148,7 +148,7 @@ fn unsure_volumes<'a>(old: &FabricMap, new: &'a FabricMap) -> impl Iterator<Item
     let mut unsure: BTreeSet<VolumeId> = now(&old.volumes, &new.volumes).map(|v| v.id).collect();
     for volume in changed(&old.volumes, &new.volumes).chain(now(&old.volumes, &new.volumes)) {
         unsure.extend(volume.system_of());
-        unsure.extend(volume.files().into_iter().flat_map(|files| &files.shards));
+        unsure.extend(volume.files().into_iter().flat_map(|files| files.system_volumes()));
     }
     unsure.into_iter().filter_map(|id| new.volumes.get(&id))
 }
@@ -392,17 +392,20 @@ fn check_files(map: &FabricMap, volume: &Volume, files: &FileSystem, judge: &mut
     judge.must(volume.id.0 <= ObjectId::FILE_SYSTEM_MAX, || "no object of a file can name it".into());
     judge.must(volume.size.0 == 0 && volume.spans.is_empty(), || "a file system with blocks".into());
     judge.must((1..=SETS_MAX).contains(&sets), || format!("{sets} sets"));
-    let unique: BTreeSet<_> = files.shards.iter().collect();
+    let unique: BTreeSet<_> = files.system_volumes().collect();
     judge.must((1..=SHARDS_MAX).contains(&shards) && unique.len() == shards, || {
         format!("{shards} shards, {} different system volumes", unique.len())
     });
     if volume.state == VolumeState::Deleting {
         return;
     }
-    for (shard, id) in files.shards.iter().enumerate() {
-        let listed = map.volumes.get(id);
+    for (shard, listed) in files.shards.iter().enumerate() {
+        let (id, server) = (listed.volume, listed.server);
         let is_own = |v: &Volume| v.system_of() == Some(volume.id) && v.state == VolumeState::Ready;
-        judge.must(listed.is_some_and(is_own), || format!("{id} is not the system volume of shard {shard}"));
+        let is_volume = map.volumes.get(&id).is_some_and(is_own);
+        judge.must(is_volume, || format!("{id} is not the system volume of shard {shard}"));
+        let is_server = server.is_none_or(|server| map.targets.contains_key(&server));
+        judge.must(is_server, || format!("shard {shard} has server {server:?}, which is not there"));
     }
 }
 
@@ -416,13 +419,18 @@ fn check_system_volume(map: &FabricMap, volume: &Volume, file_system: VolumeId, 
         return;
     }
     let listed = map.volumes.get(&file_system);
-    let shard = listed.and_then(Volume::files).and_then(|f| f.shards.iter().position(|id| *id == volume.id));
+    let shard =
+        listed.and_then(Volume::files).and_then(|f| f.system_volumes().position(|id| id == volume.id));
     let Some((shard, listed)) = shard.zip(listed) else {
         judge.must(false, || format!("{file_system} does not list it among its shards"));
         return;
     };
     let is_ready = listed.state == VolumeState::Ready;
     judge.must(is_ready, || format!("{file_system} is being deleted, and it is not"));
+    let held: BTreeSet<_> = listed.groups().collect();
+    judge.must(volume.groups().all(|group| held.contains(group)), || {
+        format!("it has groups that {file_system} has not")
+    });
     let name = system_volume_name(&listed.name, shard);
     judge.must(volume.name == name, || format!("it is named '{}', expected '{name}'", volume.name));
 }
@@ -633,7 +641,7 @@ fn check_volume_step(old: &Volume, new: &Volume, judge: &mut Judge<'_>) {
     });
     let is_kept = match (&old.kind, &new.kind) {
         (VolumeKind::Files(old), VolumeKind::Files(new)) => {
-            new.sets.starts_with(&old.sets) && new.shards == old.shards
+            new.sets.starts_with(&old.sets) && new.system_volumes().eq(old.system_volumes())
         }
         (old, new) => old == new,
     };

@@ -38,7 +38,7 @@ pub(crate) fn begin(map: &mut FabricMap, change: &BeginDelete) -> Result<Reason,
     if !change.force {
         attached(map, volume, |_| true)?;
     }
-    let shards = volume.files().map_or_else(Vec::new, |files| files.shards.clone());
+    let shards: Vec<VolumeId> = volume.files().into_iter().flat_map(|f| f.system_volumes()).collect();
     let mut ended = end_sessions(map, id);
     // Whoever serves the metadata has nothing to serve any more.
     for shard in &shards {

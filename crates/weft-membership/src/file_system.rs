@@ -11,8 +11,8 @@ use std::collections::BTreeSet;
 use weft_layout::{FailureDomain, default_striping, objects_for};
 use weft_types::limits::{SHARDS_MAX, SYSTEM_VOLUME_GROUPS_MAX};
 use weft_types::{
-    BlockCount, DriveId, FabricMap, FileSystem, Generation, ObjectId, ObjectSpan, PoolId, Protection,
-    Striping, Volume, VolumeId, VolumeKind, VolumeState, system_volume_name,
+    BlockCount, DriveId, FabricMap, FileSystem, Generation, GroupId, ListedShard, ObjectId, ObjectSpan,
+    PoolId, Protection, Striping, Volume, VolumeId, VolumeKind, VolumeState, system_volume_name,
 };
 
 /// Shards of a file system for which nobody has said how many. Servers of metadata share them, so there are
@@ -88,8 +88,11 @@ pub fn plan_file_system(
     add_groups(&mut next, pool, protection, domain, &stock.new_groups)?;
     let file_system = take_file_system_id(&mut next)?;
     let set = SpanPlan::choose(&next, &stock.groups, u64::MAX);
-    let listed = set.carry_out(&mut next, pool, protection)?.len();
-    let striping = request.striping.unwrap_or_else(|| default_striping(listed));
+    let set_groups = set.carry_out(&mut next, pool, protection)?;
+    let striping = request.striping.unwrap_or_else(|| default_striping(set_groups.len()));
+    // Who holds something of a shard then holds something of the files as well, and follows both in its map.
+    let mut offered: Vec<GroupId> = set_groups.to_vec();
+    offered.sort_unstable();
     let mut change = CreateFileSystem {
         name: request.name.clone(),
         pool,
@@ -102,7 +105,7 @@ pub fn plan_file_system(
         shards: Vec::with_capacity(request.shards),
     };
     for shard in 0..request.shards {
-        let plan = SpanPlan::choose(&next, &stock.groups, SYSTEM_VOLUME_GROUPS_MAX as u64);
+        let plan = SpanPlan::choose(&next, &offered, SYSTEM_VOLUME_GROUPS_MAX as u64);
         put_system_volume(&mut next, &change, file_system, (shard, &plan))?;
         change.shards.push(plan);
     }
@@ -120,7 +123,8 @@ pub(crate) fn create(map: &mut FabricMap, change: &CreateFileSystem) -> Result<R
     let set = change.set.carry_out(map, pool, protection)?;
     check_striping(&change.striping, pool, protection, set.len())?;
     let shards = change.shards.iter().enumerate();
-    let shards = shards.map(|shard| put_system_volume(map, change, id, shard)).collect::<Result<_, _>>()?;
+    let shards = shards.map(|shard| Ok(ListedShard::new(put_system_volume(map, change, id, shard)?)));
+    let shards = shards.collect::<Result<_, Refusal>>()?;
     let file_system = Volume {
         id,
         name: change.name.clone(),

@@ -39,6 +39,7 @@ mod room;
 mod scrub;
 mod session;
 mod settings;
+mod shard_server;
 mod size;
 mod span;
 mod target;
@@ -82,6 +83,7 @@ pub use scrub::{
 };
 pub use session::{CloseSession, OpenSession, SweepSession, exclusive_over};
 pub use settings::{ChangeSettings, REBUILD_AFTER_MS};
+pub use shard_server::{NameServers, next_servers};
 pub use size::Size;
 pub use span::SpanPlan;
 pub use target::{AddTarget, AssignDrive, MoveTarget, RemoveTarget};

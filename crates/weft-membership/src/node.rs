@@ -4,9 +4,10 @@
 
 use crate::change::take_id;
 use crate::refusal::Kind;
+use crate::shard_server::forget_servers;
 use crate::{Reason, Refusal, validate_name};
 use serde::{Deserialize, Serialize};
-use weft_types::{FabricMap, NodeId};
+use weft_types::{FabricMap, NodeId, TargetId};
 
 /// A machine joins the fabric.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -50,7 +51,9 @@ pub(crate) fn remove(map: &mut FabricMap, change: &RemoveNode) -> Result<Reason,
         return Err(Refusal::NodeInUse { node, drives });
     }
     map.nodes.remove(&node);
+    let gone: Vec<TargetId> = map.targets_of(node).map(|target| target.id).collect();
     map.targets.retain(|_, target| target.node != node);
+    forget_servers(map, |server| gone.contains(&server));
     Ok(Reason::NodeRemoved { node, name })
 }
 

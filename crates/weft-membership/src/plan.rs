@@ -9,7 +9,7 @@ use crate::room::full_for_copies;
 use crate::{
     Acknowledged, BeginRelocation, CancelRelocation, Change, CloseSession, Demote, Depart, DrainDrive, Evict,
     FailDrive, FinishDelete, FinishRelocation, GroupIndex, HandOver, KeepMember, Observations, Promote,
-    Rebuild, Rejoin, SweepSession, apply,
+    Rebuild, Rejoin, SweepSession, apply, next_servers,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use weft_layout::{Candidate, FailureDomain, replacement};
@@ -32,6 +32,7 @@ pub fn next_change(map: &FabricMap, groups: &GroupIndex, seen: &Observations) ->
         .or_else(|| next_eviction(map, seen))
         .or_else(|| next_departure(map, seen))
         .or_else(|| next_demotion(map, seen))
+        .or_else(|| next_servers(map, seen))
         .or_else(|| next_drain(map, seen))
         .or_else(|| next_promotion(map, seen))
         .or_else(|| next_step_of_relocation(map, seen))

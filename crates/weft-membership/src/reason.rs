@@ -73,6 +73,9 @@ pub enum Reason {
     VolumeCreated { volume: VolumeId, name: String, new_groups: usize },
     /// A file system was created, with so many shards and new groups.
     FileSystemCreated { file_system: VolumeId, name: String, shards: usize, new_groups: usize },
+    /// Shards of a file system are served beside these targets from now on; the sessions of those before them were
+    /// ended.
+    ServersNamed { file_system: VolumeId, servers: Vec<(usize, TargetId)>, ended: Vec<SessionId> },
     /// A volume grew.
     VolumeGrown { volume: VolumeId, from_blocks: u64, to_blocks: u64 },
     /// A volume is gone for clients; these sessions were ended.
@@ -216,6 +219,7 @@ impl fmt::Display for Reason {
                 ended.len()
             ),
             Reason::VolumeCreated { .. } | Reason::FileSystemCreated { .. } => self.fmt_created(f),
+            Reason::ServersNamed { file_system: id, servers, ended } => served(f, *id, servers, ended),
             Reason::VolumeGrown { volume, from_blocks, to_blocks } => {
                 write!(f, "volume {volume} grew from {from_blocks} to {to_blocks} blocks")
             }
@@ -249,6 +253,17 @@ impl fmt::Display for Reason {
             ),
         }
     }
+}
+
+fn served(
+    f: &mut fmt::Formatter<'_>,
+    file_system: VolumeId,
+    servers: &[(usize, TargetId)],
+    ended: &[SessionId],
+) -> fmt::Result {
+    let name = |(shard, target): &(usize, TargetId)| format!("shard {shard} beside target {target}");
+    let names: Vec<String> = servers.iter().map(name).collect();
+    write!(f, "file system {file_system}: {}, {} sessions ended", names.join(", "), ended.len())
 }
 
 fn settings_in_words(rebuild_after_ms: Option<u64>, capacity_percent: Option<(u8, u8)>) -> String {

@@ -247,6 +247,12 @@ pub enum Refusal {
     /// The number of shards is out of range.
     #[error("{shards} shards: a file system has 1 to {SHARDS_MAX}")]
     Shards { shards: usize },
+    /// The file system has no shard of this number.
+    #[error("there is no shard {shard}: the file system has {shards}")]
+    NoSuchShard { shard: usize, shards: usize },
+    /// The shard has this server.
+    #[error("shard {shard} is served beside target {server} already")]
+    SameServer { shard: usize, server: TargetId },
     /// The volume holds metadata of a file system, and is changed together with it only.
     #[error("volume '{volume}' is a system volume of file system '{file_system}'")]
     SystemVolume { volume: String, file_system: String },
@@ -332,11 +338,7 @@ impl Refusal {
             Refusal::TargetInUse { .. } => "remove the node instead, with `weft node remove`".into(),
             Refusal::NotAssigned { .. } => "a drive passes only between targets of one node".into(),
             Refusal::NodeInUse { .. } => "empty it first with `weft node evacuate`".into(),
-            Refusal::BeingRelocated { from, .. } => format!(
-                "wait until it is done: see `weft status`; if the other drive is gone, call it off with `weft drive \
-                 evacuate {} --cancel`",
-                from.short()
-            ),
+            Refusal::BeingRelocated { from, .. } => hint_of_relocated(*from),
             Refusal::DriveFailed { .. } => {
                 "if it is sound after all, restart its target, then `weft drive restore`".into()
             }
@@ -419,6 +421,15 @@ fn list(skipped: &[Skipped]) -> String {
     let first: Vec<String> = skipped.iter().take(LISTED).map(|s| s.to_string()).collect();
     let more = if skipped.len() > LISTED { ", ..." } else { "" };
     format!(": {}{more}", first.join(", "))
+}
+
+/// What to do about a drive that is passing to another one.
+fn hint_of_relocated(from: DriveId) -> String {
+    let from = from.short();
+    format!(
+        "wait until it is done: see `weft status`; if the other drive is gone, call it off with \
+         `weft drive evacuate {from} --cancel`"
+    )
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@
 use crate::change::take_id;
 use crate::node::free_address;
 use crate::refusal::Kind;
+use crate::shard_server::forget_servers;
 use crate::{Reason, Refusal};
 use serde::{Deserialize, Serialize};
 use weft_types::limits::TARGETS_PER_NODE_MAX;
@@ -95,6 +96,7 @@ pub(crate) fn remove(map: &mut FabricMap, change: &RemoveTarget) -> Result<Reaso
         return Err(Refusal::TargetInUse { target: id, drives });
     }
     map.targets.remove(&id);
+    forget_servers(map, |server| server == id);
     Ok(Reason::TargetRemoved { node, target: id })
 }
 

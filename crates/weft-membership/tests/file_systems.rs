@@ -100,7 +100,7 @@ fn attach(map: &mut FabricMap, volume: VolumeId, mode: AttachMode) -> Result<Ses
 
 fn shards_of(map: &FabricMap, file_system: VolumeId) -> Vec<&Volume> {
     let files = map.volumes[&file_system].files().expect("it is a file system");
-    files.shards.iter().map(|id| &map.volumes[id]).collect()
+    files.system_volumes().map(|id| &map.volumes[&id]).collect()
 }
 
 #[test]

@@ -3,7 +3,8 @@
 //! A shard owns names, attributes and extended attributes of the inodes that were made in it. It is kept on
 //! one volume, which it has for itself: a log of changes, and a tree of tables that checkpoints write. What
 //! an operation does is decided by pure code ([`decide`]). The shard never touches the data of files, and it
-//! talks to nobody but its volume.
+//! talks to nobody but its volume. Which shards a node
+//! serves, and who may ask them, is in `server.rs`.
 
 /// Whether this program was built with the doors that fuzzing goes through.
 pub const HAS_FUZZING_DOORS: bool = cfg!(feature = "fuzzing");
@@ -20,7 +21,9 @@ mod log;
 mod medium;
 mod page;
 mod place;
+mod purge;
 mod record;
+mod server;
 mod shard;
 mod superblock;
 mod tables;
@@ -35,7 +38,8 @@ pub use key::{Key, KeyParts, Table};
 pub use medium::Medium;
 pub use place::LOG_BLOCKS;
 pub use record::{Entry, Inode, Part, ShardRecord, Value};
-pub use shard::{Shard, ShardCounters, ShardFormat, format_shard};
+pub use server::ShardServer;
+pub use shard::{Shard, ShardCounters, ShardFormat, format_shard, open_or_format};
 pub use superblock::ShardName;
 pub use tables::Tables;
 pub use volume_medium::VolumeMedium;

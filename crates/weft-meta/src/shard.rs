@@ -7,18 +7,19 @@ use crate::error::MetaError;
 use crate::key::{Key, KeyParts, Table};
 use crate::log::{BATCH_BYTES_MAX, Log};
 use crate::medium::{Medium, read_whole};
-use crate::place::{LOG_BLOCKS, LOG_BLOCKS_LEAST, Places, SUPERBLOCKS};
+use crate::place::{LOG_BLOCK, LOG_BLOCKS, LOG_BLOCKS_LEAST, Places, SUPERBLOCKS};
 use crate::record::{Inode, Part, ShardRecord};
 use crate::superblock::{ShardName, Superblock, newest};
 use crate::tables::Tables;
 use crate::tree::{Tree, write_pages};
 use std::cell::{Cell, RefCell};
+use std::convert::Infallible;
 use std::rc::Rc;
 use weft_rt::sync::Notify;
 use weft_rt::{Buf, spawn, wall_clock_us};
 use weft_rules::{Mutation, mutated};
 use weft_types::limits::META_BATCH_BLOCKS_MAX;
-use weft_types::{Attributes, BLOCK_SIZE, FileKind, FileTime, InodeNumber};
+use weft_types::{Attributes, BLOCK_SIZE, FileKind, FileTime, InodeNumber, SessionId};
 use weft_wire::Encoder;
 use weft_wire::files::{Answer, FileRequest};
 
@@ -140,6 +141,27 @@ impl<M: Medium> Clone for Shard<M> {
     }
 }
 
+/// Opens the shard of a medium, and makes it first where nobody has written anything to the medium.
+///
+/// # Errors
+/// Those of [`Shard::open`] and [`format_shard`]; if there are no superblocks, but a log.
+///
+/// # Panics
+/// If the log is too short for its batches.
+pub async fn open_or_format<M: Medium>(medium: M, format: &ShardFormat) -> Result<Shard<M>, MetaError> {
+    // Pages alone are of a server that was interrupted while it made the shard: nobody was answered then, and
+    // the first answer of a shard is behind its log's first block.
+    for block in [SUPERBLOCKS[0], SUPERBLOCKS[1], LOG_BLOCK] {
+        if read_whole(&medium, block, 1).await?.iter().any(|byte| *byte != 0) {
+            return Shard::open(medium).await;
+        }
+    }
+    let ShardName { file_system, shard } = format.name;
+    tracing::info!(file_system, shard, "the shard is made: its volume is empty");
+    format_shard(&medium, format).await?;
+    Shard::open(medium).await
+}
+
 /// Makes a shard on a medium that holds none.
 ///
 /// # Errors
@@ -221,11 +243,30 @@ impl<M: Medium> Shard<M> {
     /// # Errors
     /// If the shard has ended: whether the operation has happened, its successor knows.
     pub async fn serve(&self, request: &FileRequest) -> Result<Answer, MetaError> {
+        let served = self.serve_if(request, || Ok::<(), Infallible>(())).await?;
+        Ok(served.unwrap_or_else(|never| match never {}))
+    }
+
+    /// Likewise, if the operation may still be decided in the very step in which it is: until then it may
+    /// have waited, and its session may have ended (F1).
+    ///
+    /// # Errors
+    /// If the shard has ended. Inside: why the operation may not be decided; then nothing has happened.
+    pub async fn serve_if<E>(
+        &self,
+        request: &FileRequest,
+        may_be_decided: impl FnOnce() -> Result<(), E>,
+    ) -> Result<Result<Answer, E>, MetaError> {
         let inner = self.inner();
         if request.operation.changes() {
             inner.wait_for_room().await?;
         }
         inner.check()?;
+        if !mutated(Mutation::SessionNotCheckedAgain)
+            && let Err(why) = may_be_decided()
+        {
+            return Ok(Err(why));
+        }
         let now = FileTime::from_us(wall_clock_us());
         let Decision { changes, answer } = decide(&inner.tables.borrow(), request, now);
         let is_unproved = match changes.is_empty() {
@@ -237,7 +278,39 @@ impl<M: Medium> Shard<M> {
             inner.prove().await?;
         }
         inner.count(|counters| counters.operations += 1);
-        Ok(answer)
+        Ok(Ok(answer))
+    }
+
+    /// Forgets what is kept for sessions that are over for good: none of their operations is decided any
+    /// more. Does some of it, and says whether that was all.
+    ///
+    /// # Errors
+    /// If the shard has ended.
+    pub async fn forget_sessions(&self, is_over: impl Fn(SessionId) -> bool) -> Result<bool, MetaError> {
+        let inner = self.inner();
+        inner.wait_for_room().await?;
+        let (changes, is_all) = {
+            let tables = inner.tables.borrow();
+            let kept = tables.of(Table::Session).chain(tables.of(Table::Answer));
+            let of_session = |key: &Key| match key.parts() {
+                Some(KeyParts::Session(session) | KeyParts::Answer(session, _)) => Some(session),
+                _ => None,
+            };
+            let over = kept.map(|(key, _)| key).filter(|key| of_session(key).is_some_and(&is_over));
+            let keys: Vec<Key> = over.take(PURGED_ITEMS + 1).cloned().collect();
+            let is_all = keys.len() <= PURGED_ITEMS;
+            (keys.into_iter().take(PURGED_ITEMS).map(Change::Delete).collect::<Vec<_>>(), is_all)
+        };
+        if !changes.is_empty() {
+            inner.change(&changes);
+            inner.prove().await?;
+        }
+        Ok(is_all)
+    }
+
+    /// Whether inodes without a name may be there. Costs nothing, and proves nothing.
+    pub fn may_have_orphans(&self) -> bool {
+        self.inner().tables.borrow().of(Table::Orphan).next().is_some()
     }
 
     /// Inodes that have lost their last name, at most `limit`: none of them gets a name again, whatever
@@ -279,6 +352,17 @@ impl<M: Medium> Shard<M> {
             if is_last {
                 return Ok(true);
             }
+        }
+    }
+
+    /// Waits until the shard has ended, and says why.
+    pub async fn ended(&self) -> MetaError {
+        let inner = self.inner();
+        loop {
+            if let Err(error) = inner.check() {
+                return error;
+            }
+            inner.progressed().await;
         }
     }
 

@@ -44,6 +44,7 @@ paths! {
     EpochFromReplica "epoch-from-replica" "A client learns of an epoch from a replica's refusal (R1)."
     EpochTaught "epoch-taught" "A client brings a replica an epoch that it did not know (R1)."
     WatermarkAlone "watermark-alone" "A watermark travels without a request."
+    WatermarkPassedOver "watermark-passed-over" "An idle session tells members that nothing older comes (R7)."
     SessionOver "session-over" "A client learns that its session is over (R10)."
     SessionFenced "session-fenced" "A client learns that a newer attach has fenced it (R16)."
     GivenUp "given-up" "A write that its caller gave up is called off, or finished in the background."

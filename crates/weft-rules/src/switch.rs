@@ -129,6 +129,7 @@ mutations! {
     NoAnswers, "F1", "no-answers", "An operation that was decided before is decided again.";
     FailuresForgotten, "F1", "failures-forgotten", "The answer of an operation that failed is not kept.";
     OldNumbersTaken, "F1", "old-numbers-taken", "A number is decided whose answer its session has.";
+    SessionNotCheckedAgain, "F1", "session-not-checked-again", "What waited is decided for a dead session.";
     AnswerBeforeAppend, "F2", "answer-before-append", "An answer leaves before the log has it.";
     UnprobedRead, "F2", "unprobed-read", "A read is answered without proof.";
     CrcNotChecked, "damage", "crc-not-checked", "A drive does not check the data that it reads.";

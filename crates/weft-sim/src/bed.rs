@@ -8,13 +8,17 @@ use std::rc::Rc;
 use std::time::Duration;
 use weft_api::{ApiAnswer, ApiReply, ApiRequest, FailureDomain};
 use weft_manager::{Manager, ManagerOptions, MemStore, Slowness, at_once, found, put_map};
+use weft_meta::ShardServer;
 use weft_rpc::Link;
 use weft_rt::sim::{self, Crash, ProcessId, SimDisk, spawn_process};
 use weft_rt::sync::{Notify, race};
 use weft_rt::{Addr, Extent, Listener, now, random_below, random_u64, random_u128, sleep, timeout};
 use weft_store::{FormatOptions, OpenOptions, Store};
 use weft_target::{Target, TargetOptions, TargetThread};
-use weft_types::{DeviceId, DriveId, DriveState, Durations, Epoch, FabricId, FabricMap, GroupId, Role};
+use weft_types::{
+    DeviceId, DriveId, DriveState, Durations, Epoch, FabricId, FabricMap, GroupId, Role, Session,
+    SessionState,
+};
 use weft_wire::control::DELTA_PROTOCOL;
 use weft_wire::handshake::{Hello, PeerRole};
 use weft_wire::{Kind, PROTOCOL, PROTOCOL_OLDEST};
@@ -694,7 +698,7 @@ impl Bed {
             _ => format!("{name}/{}", thread.index),
         };
         let process = spawn_process(host, &title, async move {
-            let running = RefCell::new(None);
+            let (running, serving) = (RefCell::new(None), RefCell::new(None::<Rc<ShardServer>>));
             let opened = stores_of_thread;
             let serve = async {
                 for disk in disks {
@@ -709,10 +713,13 @@ impl Bed {
                 sim::tell(|| "serves".into());
                 let target = Target::start(options, stores);
                 *running.borrow_mut() = Some(target.clone());
-                target.run(listener).await;
+                let shards = ShardServer::beside(&target);
+                *serving.borrow_mut() = Some(shards.clone());
+                shards.run(listener).await;
             };
             race(serve, stop.asked()).await;
             sim::tell(|| "is asked to stop".into());
+            serving.take().iter().for_each(|shards| shards.stop());
             let target = running.take();
             if let Some(target) = &target {
                 target.stop().await;
@@ -1020,11 +1027,15 @@ impl Bed {
         }
     }
 
-    /// Whether every replica is in-sync and no session waits to be swept.
+    /// Whether every replica is in-sync and no session is left but those of servers of shards.
     pub async fn is_whole(&self) -> Result<(), String> {
         let map = self.map().await;
         self.has_all_copies(&map)?;
-        match map.sessions.values().next() {
+        let is_of_server = |session: &&Session| {
+            let listed = map.volumes.get(&session.volume);
+            session.state == SessionState::Open && listed.is_some_and(|v| v.system_of().is_some())
+        };
+        match map.sessions.values().find(|session| !is_of_server(session)) {
             Some(session) => Err(format!("session {} of {} is left", session.id, session.client)),
             None => Ok(()),
         }

@@ -89,7 +89,8 @@ fn inodes_never_touch_each_others_blocks_and_what_is_deleted_is_given_back() {
         assert!(bytes(&file(&files, 2), 3 * BLOCK, 40 * BLOCK).await == content(2));
         let extents = file(&files, 1).block_status(0, 64 * BLOCK).await.expect("it is served");
         assert!(extents.iter().all(|extent| extent.is_zero), "{extents:?}");
-        assert_eq!(held(&bed).await, BTreeSet::from([volume, id]));
+        let system = map.volume_named("files:0").expect("it was made").id;
+        assert_eq!(held(&bed).await, BTreeSet::from([volume, id, system]));
         files.detach().await;
         let delete = ApiRequest::FsDelete { name: "files".into(), force: false, dry_run: false };
         assert!(matches!(bed.api(delete).await, ApiAnswer::FileSystemDeleting { .. }));
@@ -170,12 +171,18 @@ fn only_its_server_attaches_a_system_volume_and_readers_change_nothing() {
         assert!(matches!(refused, Err(ClientError::Refused { .. })), "{:?}", refused.err());
         let refused = fabric.attach("files", AttachOptions::default()).await;
         assert!(matches!(refused, Err(ClientError::Refused { .. })), "{:?}", refused.err());
-        let shard = fabric.attach_system_volume(&name, AttachOptions::default()).await.expect("it attaches");
-        assert_eq!(
-            (shard.size_bytes(), shard.logical_block(), shard.mode()),
-            (1 << 40, 4096, AttachMode::Exclusive)
-        );
-        shard.write(0, vec![Buf::from(vec![1; BLOCK_SIZE])]).await.expect("it is served");
+        let server = loop {
+            let map = bed.map().await;
+            let listed = map.volume_named("files").expect("it was made");
+            match listed.files().expect("it is one").shards[0].server {
+                Some(server) => break server,
+                None => sleep(Duration::from_millis(10)).await,
+            }
+        };
+        let map = bed.map().await;
+        let other = *map.targets.keys().find(|target| **target != server).expect("there are four");
+        let refused = fabric.attach_system_volume(&name, other, AttachOptions::default()).await;
+        assert!(matches!(refused, Err(ClientError::Refused { .. })), "{:?}", refused.err());
         let options = AttachOptions { mode: AttachMode::ReadOnly, ..Default::default() };
         let reader = fabric.attach_file_system("files", options).await.expect("it attaches");
         let refused = file(&reader, 1).write(0, vec![Buf::from(vec![1; 512])]).await;

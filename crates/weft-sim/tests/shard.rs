@@ -13,3 +13,12 @@ fn whoever_serves_a_shard_every_operation_happens_once() {
         assert_eq!(ended, Ok(()), "seed {seed}");
     }
 }
+
+#[test]
+fn whatever_ends_a_session_nothing_of_it_happens_later() {
+    let seeds = std::env::var("WEFT_SHARD_SEEDS").ok().and_then(|n| n.parse().ok()).unwrap_or(20);
+    for seed in 0..seeds {
+        let (ended, _) = run_seed(Scenario::Mounts, &[], seed, false);
+        assert_eq!(ended, Ok(()), "seed {seed}");
+    }
+}

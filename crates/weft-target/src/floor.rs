@@ -10,7 +10,7 @@ use std::rc::Rc;
 use weft_rt::random_below;
 use weft_rt::sync::join_all;
 use weft_rules::{Path, mark};
-use weft_types::limits::FLOORS_MAX;
+use weft_types::limits::{FLOOR_SESSIONS_MAX, FLOORS_MAX};
 use weft_types::{Epoch, GroupId, Role, Version};
 use weft_wire::control::OpenBelow;
 
@@ -35,7 +35,7 @@ impl Target {
             member.drain().await;
             serves_in(member, *epoch).then(|| what_is_open(member))
         });
-        join_all(closed).await.into_iter().flatten().collect()
+        within_one_answer(join_all(closed).await.into_iter().flatten())
     }
 
     /// Members that are closed, and those of groups with tombstones above the floor. Where there are many, it
@@ -50,8 +50,18 @@ impl Target {
             members.sort_by_key(|m| !m.is_closed());
             members.truncate(FLOORS_MAX);
         }
-        members.iter().map(what_is_open).collect()
+        within_one_answer(members.iter().map(what_is_open))
     }
+}
+
+/// As many words as one answer has room for: idle sessions are in all groups of their volume.
+fn within_one_answer(words: impl Iterator<Item = OpenBelow>) -> Vec<OpenBelow> {
+    let mut sessions = 0;
+    let fits = |word: &OpenBelow| {
+        sessions += word.sessions.len();
+        sessions <= FLOOR_SESSIONS_MAX
+    };
+    words.take_while(fits).collect()
 }
 
 /// Whether the drive is in-sync in the group in this epoch, as far as it knows.

@@ -18,7 +18,7 @@ use crate::throttle::Throttle;
 use crate::vouch::Vouches;
 use crate::watermark::WaitingWatermarks;
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::{Rc, Weak};
 use weft_rpc::{Answer, Greeter, Peer, Request, Server, Service, Services};
 use weft_rt::sync::{Mutex, Notify};
@@ -26,7 +26,7 @@ use weft_rt::{Addr, Budget, JoinHandle, Listener, random_u64, sleep, spawn};
 use weft_rules::{Mutation, mutated};
 use weft_store::Store;
 use weft_types::limits::CHUNK_BLOCKS;
-use weft_types::{BLOCK_SIZE, DriveId, FabricId, FabricMap, GroupId, MapVersion, Slice, TargetId};
+use weft_types::{BLOCK_SIZE, DriveId, FabricId, FabricMap, GroupId, MapVersion, SessionId, Slice, TargetId};
 use weft_wire::control::DriveLeftOut;
 use weft_wire::data::DataRequest;
 use weft_wire::handshake::Hello;
@@ -105,6 +105,8 @@ pub struct Target {
     pub(crate) highest_counter: Cell<u64>,
     /// The drives that this process was to serve and has not opened.
     pub(crate) left_out: RefCell<Vec<DriveLeftOut>>,
+    /// The sessions under which its process serves shards of file systems.
+    pub(crate) serves: RefCell<BTreeSet<SessionId>>,
     /// A drive has failed.
     pub(crate) failures: Rc<Notify>,
     /// A map was adopted, or an entry of one.
@@ -161,6 +163,7 @@ impl Target {
             steady_clock: SteadyClock::new(),
             highest_counter: Cell::new(0),
             left_out: RefCell::default(),
+            serves: RefCell::default(),
             failures,
             adopted: Notify::default(),
             stopped: Cell::new(false),
@@ -172,6 +175,11 @@ impl Target {
         target.background(target.clone().report_failures());
         target.background(target.clone().watch_drives());
         target
+    }
+
+    /// How it was started.
+    pub fn options(&self) -> &TargetOptions {
+        &self.options
     }
 
     /// Says which drives it was to serve and are not among its stores: the manager shows them to people
@@ -199,8 +207,13 @@ impl Target {
 
     /// Serves every connection that the listener takes, for ever.
     pub async fn run(self: &Rc<Self>, listener: Listener) {
+        self.run_beside(listener, |services| services).await;
+    }
+
+    /// Likewise, with what else is served at its address.
+    pub async fn run_beside(self: &Rc<Self>, listener: Listener, others: impl FnOnce(Services) -> Services) {
         let services = Services::new(self.clone()).serve(ANSWERED, self.clone()).within(self.budget());
-        Server::run_with_shared_memory(listener, services).await;
+        Server::run_with_shared_memory(listener, others(services)).await;
     }
 
     /// Stops serving: every request is refused from now on, and what was admitted has finished on return. The
@@ -250,8 +263,8 @@ impl Target {
         self.this.upgrade().expect("a target is only ever used through an Rc")
     }
 
-    /// The map that was adopted last.
-    pub(crate) fn map(&self) -> Option<Rc<FabricMap>> {
+    /// The map that was adopted last: what concerns this target.
+    pub fn map(&self) -> Option<Rc<FabricMap>> {
         self.map.borrow().clone()
     }
 
@@ -269,8 +282,19 @@ impl Target {
         self.adopted.notify_all();
     }
 
+    /// Tells when a map was adopted, or an entry of one.
+    pub fn adopted(&self) -> &Notify {
+        &self.adopted
+    }
+
+    /// Says under which sessions its process serves shards of file systems: the manager hears it when the
+    /// target joins.
+    pub fn set_serves(&self, sessions: BTreeSet<SessionId>) {
+        *self.serves.borrow_mut() = sessions;
+    }
+
     /// This target's number, once the manager has told it.
-    pub(crate) fn id(&self) -> Option<TargetId> {
+    pub fn id(&self) -> Option<TargetId> {
         self.id.get()
     }
 

@@ -45,7 +45,10 @@ fn what_is_written_is_read_and_versions_decide() {
 
 /// A file system with one set.
 fn file_system(id: u64, set: &[GroupId], like: &Volume) -> Volume {
-    let files = FileSystem { sets: vec![set.to_vec().into()], shards: vec![VolumeId(99)] };
+    let files = FileSystem {
+        sets: vec![set.to_vec().into()],
+        shards: vec![weft_types::ListedShard::new(VolumeId(99))],
+    };
     Volume {
         id: VolumeId(id),
         name: format!("f{id}"),

@@ -61,7 +61,8 @@ const ALLOWED_IN_TESTS: &[Layer] = &[Words, Pure, Runtime];
 
 /// Arrows from one crate to another that are allowed beside the layers (decision 1). Membership asks layout
 /// where a group goes; a target owns its stores, and nothing else does. A metadata
-/// shard is kept on a volume. Faces reach data through the client
+/// shard is kept on a volume, and served beside a target, by the map that this follows. A client of a file
+/// system has the objects of files from the client of the fabric. Faces reach data through the client
 /// alone: this opens the one engine to them, by name. The load generator shows its results on a page, the
 /// command line what was recorded; a page is pure.
 const ARROWS: &[(&str, &str)] = &[
@@ -69,8 +70,11 @@ const ARROWS: &[(&str, &str)] = &[
     ("weft-membership", "weft-layout"),
     ("weft-target", "weft-store"),
     ("weft-meta", "weft-client"),
+    ("weft-meta", "weft-target"),
+    ("weft-fs", "weft-client"),
     ("weft-nbd", "weft-client"),
     ("weft-cli", "weft-client"),
+    ("weft-cli", "weft-fs"),
     ("weft-cli", "weft-report"),
     ("weft-bench", "weft-client"),
     ("weft-bench", "weft-report"),

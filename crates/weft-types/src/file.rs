@@ -104,6 +104,12 @@ impl FileTime {
     pub const fn from_us(us: u64) -> FileTime {
         FileTime { seconds: (us / 1_000_000) as i64, nanoseconds: (us % 1_000_000) as u32 * 1000 }
     }
+
+    /// Milliseconds after 1970-01-01T00:00:00Z; 0 of a time before.
+    pub fn as_ms(self) -> u64 {
+        let seconds = u64::try_from(self.seconds).unwrap_or(0);
+        seconds.saturating_mul(1000).saturating_add(u64::from(self.nanoseconds / 1_000_000))
+    }
 }
 
 /// What `stat` says of an inode, and what Weft keeps with it.

@@ -29,9 +29,9 @@ pub use ids::{
 pub use load::{InterfaceLoad, Latencies, MeterReading, ProcessLoad, VolumeLoad};
 pub use map::{
     AttachKind, AttachMode, Delta, DeltaError, Drive, DriveState, Durations, FabricMap, FileSystem, Group,
-    GroupList, GroupTable, GroupTables, MapSettings, MapVersion, NamedGroups, Node, ObjectSpan, OfTarget,
-    Piece, PieceKey, PieceKind, PieceSet, Pool, Relocation, Role, Session, SessionState, Slice, Slot,
-    SpanGroups, Striping, TableWindow, Target, TargetSlice, Touched, Volume, VolumeKind, VolumeState,
+    GroupList, GroupTable, GroupTables, ListedShard, MapSettings, MapVersion, NamedGroups, Node, ObjectSpan,
+    OfTarget, Piece, PieceKey, PieceKind, PieceSet, Pool, Relocation, Role, Session, SessionState, Slice,
+    Slot, SpanGroups, Striping, TableWindow, Target, TargetSlice, Touched, Volume, VolumeKind, VolumeState,
     system_volume_name, targets_touched,
 };
 pub use object::{ObjectId, ObjectRange, Owner};

@@ -134,6 +134,9 @@ pub const FILE_BYTES_MAX: u64 = (1 << 32) * OBJECT_BLOCKS_MAX as u64 * BLOCK_SIZ
 /// (F1).
 pub const FILE_OPERATIONS_MAX: u64 = 256;
 
+/// Requests that one server of shards has begun and not answered: beyond it, clients are told to ask again.
+pub const SHARD_REQUESTS_MAX: usize = 16_384;
+
 /// Entries of a directory in one answer: with names and attributes a few hundred KiB.
 pub const LISTED_ENTRIES_MAX: u32 = 1024;
 
@@ -157,6 +160,9 @@ pub const DIGESTS_MAX: usize = 480;
 /// Groups of which a target says in one answer what is open, and groups that close in one request: a head
 /// holds it.
 pub const FLOORS_MAX: usize = 256;
+/// Sessions in one such answer, those of all groups together; groups beyond it are left out of the round.
+pub const FLOOR_SESSIONS_MAX: usize = 100_000;
+
 /// See [`FLOORS_MAX`].
 pub const FLOORS_PER_ROUND_MAX: usize = 128;
 

@@ -20,7 +20,7 @@ mod slice;
 mod target_slice;
 mod v1;
 
-pub use file_system::{FileSystem, VolumeKind, system_volume_name};
+pub use file_system::{FileSystem, ListedShard, VolumeKind, system_volume_name};
 pub use group_table::{GroupList, GroupTable, GroupTables, NamedGroups, SpanGroups, TableWindow};
 pub use piece::{Delta, DeltaError, MapSettings, Piece, PieceKey, PieceKind};
 pub use piece_set::PieceSet;

@@ -3,6 +3,7 @@
 
 use crate::pieces::{are_pieces, decode_whole};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 use weft_types::limits::FRAME_HEAD_MAX;
 use weft_types::{
     AttachKind, AttachMode, BlockCount, BlockRange, ChunkIndex, DeviceId, DriveId, Epoch, FabricId,
@@ -117,6 +118,10 @@ pub enum ManagerRequest {
         /// What the client takes it for. Refused where it is something else.
         #[serde(default, skip_serializing_if = "AttachKind::is_blocks")]
         kind: AttachKind,
+        /// Of the server of a shard that attaches its system volume: the target that it runs beside. Refused
+        /// where the map names another one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        server: Option<TargetId>,
     },
     /// A client is done; its session is over and can be swept.
     Detach {
@@ -191,6 +196,10 @@ pub struct Join {
     /// release could not read a map that has one.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub knows_file_systems: bool,
+    /// The sessions under which its process serves shards of file systems. Other sessions of system volumes
+    /// that it is named for are of processes before it.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub serves: BTreeSet<SessionId>,
 }
 
 /// A target, and for how long something has been so, by the sender's clock.

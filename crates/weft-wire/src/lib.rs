@@ -70,6 +70,8 @@ pub enum Kind {
     /// Reads all data of one chunk from the drive and verifies it, for a scrub. The answer is that of
     /// `Versions`: with the checksums, without the data.
     Verify = 36,
+    /// A client of a file system asks one of its shards: `files/addressed.rs`.
+    AskShard = 40,
     /// Manager to target, JSON.
     Control = 48,
     /// Target or client to manager, JSON.
@@ -99,6 +101,7 @@ impl Kind {
             Marks,
             Entries,
             Verify,
+            AskShard,
             Control,
             Manage,
             Renew,

@@ -176,10 +176,10 @@ mod tests {
     use weft_types::limits::{LANES_MAX, SETS_MAX, SHARDS_MAX};
     use weft_types::{
         AttachMode, BlockCount, CapacityLevels, DeviceId, Drive, DriveId, DriveState, Durations, Epoch,
-        FabricId, FileSystem, Generation, Group, GroupId, GroupTable, GroupTableId, MapSettings, MapVersion,
-        NamedGroups, Node, NodeId, ObjectId, ObjectSpan, PieceKey, Pool, PoolId, Protection, Relocation,
-        Role, ScrubRecord, Session, SessionId, SessionSlot, SessionState, Slot, Striping, TableWindow,
-        Target, TargetId, Volume, VolumeId, VolumeKind, VolumeState,
+        FabricId, FileSystem, Generation, Group, GroupId, GroupTable, GroupTableId, ListedShard, MapSettings,
+        MapVersion, NamedGroups, Node, NodeId, ObjectId, ObjectSpan, PieceKey, Pool, PoolId, Protection,
+        Relocation, Role, ScrubRecord, Session, SessionId, SessionSlot, SessionState, Slot, Striping,
+        TableWindow, Target, TargetId, Volume, VolumeId, VolumeKind, VolumeState,
     };
 
     fn settings() -> impl Strategy<Value = Piece> {
@@ -289,8 +289,12 @@ mod tests {
         });
         let groups = prop_oneof![own, window];
         let files = (proptest::collection::vec(groups.clone(), 1..3), any::<(u64, u64)>());
-        let files = files.prop_map(|(sets, (a, b))| {
-            VolumeKind::Files(FileSystem { sets, shards: vec![VolumeId(a), VolumeId(b)] })
+        let shard = |volume, server| ListedShard { volume: VolumeId(volume), server };
+        let files = files.prop_map(move |(sets, (a, b))| {
+            VolumeKind::Files(FileSystem {
+                sets,
+                shards: vec![shard(a, None), shard(b, Some(TargetId(b as u32)))],
+            })
         });
         let system = any::<u64>().prop_map(|id| VolumeKind::System { file_system: VolumeId(id) });
         let kind = prop_oneof![Just(VolumeKind::Blocks), system, files];
@@ -491,14 +495,17 @@ mod tests {
         let needs = |bytes: &[u8]| Header::decode(bytes).expect("it is known here").0.must_understand;
         let files = |sets: usize, shards: usize| {
             let sets = vec![NamedGroups::Own([GroupId(4), GroupId(4)].into()); sets];
-            VolumeKind::Files(FileSystem { sets, shards: vec![VolumeId(9); shards] })
+            VolumeKind::Files(FileSystem { sets, shards: vec![ListedShard::new(VolumeId(9)); shards] })
         };
         assert_eq!(needs(&with_a_volume(8, VolumeKind::Blocks)), 0);
         assert_eq!(needs(&with_a_volume(8, files(1, 1))), FEATURE_FILE_SYSTEMS);
         let system = VolumeKind::System { file_system: VolumeId(8) };
         assert_eq!(needs(&with_a_volume(9, system)), FEATURE_FILE_SYSTEMS);
         let table = TableWindow { table: GroupTableId(5), first: 0, count: 1 };
-        let window = FileSystem { sets: vec![NamedGroups::Window(table)], shards: vec![VolumeId(9)] };
+        let window = FileSystem {
+            sets: vec![NamedGroups::Window(table)],
+            shards: vec![ListedShard::new(VolumeId(9))],
+        };
         let both = FEATURE_FILE_SYSTEMS | FEATURE_GROUP_TABLES;
         assert_eq!(needs(&with_a_volume(8, VolumeKind::Files(window))), both);
         assert!(decode_delta(&with_a_volume(8, files(SETS_MAX, SHARDS_MAX))).is_ok());

@@ -55,7 +55,8 @@ const LONG_VERSION: &str = match IS_TEST_BUILD {
 const IS_TEST_BUILD: bool = weft_rules::IS_OF_SIMULATION
     || weft_store::HAS_FUZZING_DOORS
     || weft_nbd::HAS_FUZZING_DOORS
-    || weft_cli::HAS_FUZZING_DOORS;
+    || weft_cli::HAS_FUZZING_DOORS
+    || weft_meta::HAS_FUZZING_DOORS;
 
 /// Shared, protected storage from the drives of many machines
 ///

@@ -203,7 +203,11 @@ fn file_systems() -> Vec<FileSystemInfo> {
         stripe_unit_bytes: 65_536,
         width: 8,
         object_bytes: 1 << 26,
-        shards: 32,
+        shards: 2,
+        servers: vec![
+            ShardServing { server: Some("node 'a'".into()), serves: true },
+            ShardServing { server: None, serves: false },
+        ],
         sets: vec![14, 15],
         state: VolumeState::Ready,
         generation: Generation(4),

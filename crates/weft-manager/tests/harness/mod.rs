@@ -212,6 +212,8 @@ pub struct FakeTarget {
     pub knows_lanes: Cell<bool>,
     /// Whether it says that it knows of file systems.
     pub knows_file_systems: Cell<bool>,
+    /// The sessions under which its process serves shards of file systems, as it says.
+    pub serves_shards: RefCell<BTreeSet<SessionId>>,
     /// Whether its release knows the floors of groups.
     pub knows_floors: Cell<bool>,
     /// The newest tombstone in each of its groups, as it says when it is asked; none: it has none.
@@ -284,6 +286,7 @@ impl FakeTarget {
             knows_targets: Cell::new(true),
             knows_lanes: Cell::new(true),
             knows_file_systems: Cell::new(true),
+            serves_shards: RefCell::default(),
             knows_floors: Cell::new(true),
             tombstone: Cell::new(None),
             closed: Cell::new(None),
@@ -452,6 +455,7 @@ impl FakeTarget {
             knows_targets: self.knows_targets.get(),
             knows_lanes: self.knows_lanes.get(),
             knows_file_systems: self.knows_file_systems.get(),
+            serves: self.serves_shards.borrow().clone(),
         })
     }
 
@@ -879,8 +883,17 @@ pub async fn attach_lanes(
     let link = connect(PeerRole::Client).await;
     let (volume, client) = (volume.into(), "test".into());
     let kind = weft_types::AttachKind::Blocks;
-    let request =
-        ManagerRequest::Attach { volume, mode, preempt, client, follows: None, number, lanes, kind };
+    let request = ManagerRequest::Attach {
+        volume,
+        mode,
+        preempt,
+        client,
+        follows: None,
+        number,
+        lanes,
+        kind,
+        server: None,
+    };
     match ask(&link, &request).await? {
         (ManagerAnswer::Attached { session, .. }, _) => Ok(session),
         other => panic!("{other:?}"),

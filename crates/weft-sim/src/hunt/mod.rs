@@ -18,6 +18,7 @@ mod forgets;
 mod interrupted;
 mod kept;
 mod lanes;
+mod mounts;
 mod parts;
 mod returns;
 mod rooms;
@@ -30,6 +31,7 @@ mod stage;
 mod stranded;
 mod table;
 mod takeover;
+mod waiting;
 
 pub use crowd::Crowd;
 pub use drive::Drive;
@@ -77,6 +79,10 @@ pub enum Scenario {
     Rooms,
     /// A metadata shard whose servers follow one another.
     Shard,
+    /// Operations wait in a metadata shard while their session ends.
+    Waiting,
+    /// A file system that clients have mounted, whose sessions end in the middle of what they do.
+    Mounts,
 }
 
 /// How a hunt ended.
@@ -159,6 +165,8 @@ pub fn run_seed(
                     Scenario::Device => device::run().await,
                     Scenario::Rooms => rooms::run().await,
                     Scenario::Shard => shard::run().await,
+                    Scenario::Waiting => waiting::run().await,
+                    Scenario::Mounts => mounts::run().await,
                 }
             };
             let result = match race(run, sleep(ENDS_WITHIN)).await {

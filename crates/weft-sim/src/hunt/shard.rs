@@ -12,7 +12,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 use weft_checker::FileModel;
-use weft_fs::{Caller, FsError, Namespace, NewFile, Shards};
+use weft_fs::{Caller, FsError, Namespace, NewFile, Shards, Unanswerable};
 use weft_meta::{Shard, ShardFormat, ShardName, VolumeMedium, check_tables, format_shard};
 use weft_rt::sim::{self, Crash, ProcessId};
 use weft_rt::sync::{OneshotSender, Sender, join_all, oneshot, queue};
@@ -228,14 +228,14 @@ impl Client {
 struct Ways(Rc<Scene>);
 
 impl Shards for Ways {
-    async fn ask(&self, _shard: u16, request: &FileRequest) -> Option<Answer> {
+    async fn ask(&self, _shard: u16, request: &FileRequest) -> Result<Option<Answer>, Unanswerable> {
         // Never a server that was replaced: with so many requests it would soon know.
         let newest = self.0.servers.borrow().len() - 1;
         let answer = self.0.ask(newest, request).await;
         if answer.is_none() {
             sleep(Duration::from_millis(1)).await;
         }
-        answer
+        Ok(answer)
     }
 }
 

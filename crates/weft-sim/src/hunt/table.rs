@@ -400,6 +400,7 @@ pub const HUNTS: &[Hunt] = &[
     hunt(&[NoAnswers], Scenario::Shard, 40),
     hunt(&[FailuresForgotten], Scenario::Shard, 200),
     hunt(&[OldNumbersTaken], Scenario::Shard, 40),
+    hunt(&[SessionNotCheckedAgain], Scenario::Waiting, 20),
     hunt(&[AnswerBeforeAppend], Scenario::Shard, 40),
     hunt(&[UnprobedRead], Scenario::Shard, 200),
     protected(&[CrcNotChecked], ROT, "the client: it checks all that it is sent"),

@@ -1,7 +1,8 @@
 //! File systems as entries of the table of volumes, and what tells them from block volumes.
 
 use super::{FabricMap, ObjectSpan, SpanGroups, Volume};
-use crate::{BlockCount, SessionId, VolumeId};
+use crate::{BlockCount, SessionId, TargetId, VolumeId};
+use serde::{Deserialize, Serialize};
 
 /// What an entry of the table of volumes is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -30,9 +31,34 @@ pub struct FileSystem<G = SpanGroups> {
     /// its weight. Files name sets by their places, so a set never changes, and none is taken out; new files
     /// take the last one.
     pub sets: Vec<G>,
-    /// The system volumes of its shards of metadata, in the order of the shards; from 1 to
-    /// [`SHARDS_MAX`](crate::limits::SHARDS_MAX). Fixed when the file system is created.
-    pub shards: Vec<VolumeId>,
+    /// Its shards of metadata; from 1 to [`SHARDS_MAX`](crate::limits::SHARDS_MAX). How many there are, and
+    /// their system volumes, are fixed when the file system is created.
+    pub shards: Vec<ListedShard>,
+}
+
+/// A shard of metadata, as the map lists it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ListedShard {
+    /// Its system volume.
+    pub volume: VolumeId,
+    /// The target beside which it is served: no other one may attach the system volume. None before one is
+    /// named. Whether that one serves already is not said here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server: Option<TargetId>,
+}
+
+impl ListedShard {
+    /// The shard of a system volume, before a server is named.
+    pub fn new(volume: VolumeId) -> ListedShard {
+        ListedShard { volume, server: None }
+    }
+}
+
+impl<G> FileSystem<G> {
+    /// The system volumes of its shards, in the order of the shards.
+    pub fn system_volumes(&self) -> impl Iterator<Item = VolumeId> + '_ {
+        self.shards.iter().map(|shard| shard.volume)
+    }
 }
 
 /// The name of the system volume of a shard: one that no user can give to a volume.
@@ -163,7 +189,7 @@ mod tests {
         };
         let span = |first| vec![ObjectSpan { first: 0, count: 4, groups: window(first, 1) }];
         let sets = vec![window(1, 2), vec![GroupId(7), GroupId(8), GroupId(7)].into()];
-        let files = FileSystem { sets, shards: vec![VolumeId(21)] };
+        let files = FileSystem { sets, shards: vec![ListedShard::new(VolumeId(21))] };
         let system = VolumeKind::System { file_system: VolumeId(20) };
         let volumes = [
             volume(20, vec![], VolumeKind::Files(files)),

@@ -585,7 +585,13 @@ pub(super) mod tests {
         let span = ObjectSpan { first: 0, count: 1, groups: groups(id, value) };
         let sets = vec![groups(id, value), groups(id - id % 2, (value + 1) % 4)];
         let (spans, kind) = match id {
-            4.. => (vec![], VolumeKind::Files(FileSystem { sets, shards: vec![VolumeId(value)] })),
+            4.. => (
+                vec![],
+                VolumeKind::Files(FileSystem {
+                    sets,
+                    shards: vec![crate::ListedShard::new(VolumeId(value))],
+                }),
+            ),
             _ => (vec![span], VolumeKind::Blocks),
         };
         Volume {

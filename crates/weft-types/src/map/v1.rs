@@ -5,7 +5,9 @@
 //! Volumes had lists of groups of their own; tables make it one of schema 4, and so do the numbers of
 //! attaches. File systems make it one of schema 6.
 
-use super::{DeltaError, DriveState, Durations, FileSystem, Group, GroupTable, GroupTables, MapVersion};
+use super::{
+    DeltaError, DriveState, Durations, FileSystem, Group, GroupTable, GroupTables, ListedShard, MapVersion,
+};
 use super::{
     NamedGroups, ObjectSpan, OfTarget, Pool, Relocation, Session, SpanGroups, Striping, TableWindow,
 };
@@ -225,7 +227,7 @@ struct Volume {
 #[derive(Clone, Serialize, Deserialize)]
 struct Files {
     sets: Vec<Groups>,
-    shards: Vec<VolumeId>,
+    shards: Vec<ListedShard>,
 }
 
 /// A list of groups of its own, or a window of a table.

@@ -1,9 +1,11 @@
 //! Messages of file systems: operations on names and attributes, and their answers.
 
+mod addressed;
 mod answer;
 mod attributes;
 mod operation;
 
+pub use addressed::ShardRequest;
 pub use answer::{Answer, FileError, Listed, ListedEntry};
 pub use attributes::{ATTRIBUTES_BYTES, decode_attributes, encode_attributes};
 pub use operation::{

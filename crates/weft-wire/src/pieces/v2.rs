@@ -12,6 +12,7 @@ use crate::DecodeError;
 use prost::{Message, Oneof};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use weft_types::ListedShard;
 use weft_types::limits::{LANES_MAX, SETS_MAX, SHARDS_MAX};
 use weft_types::{
     AttachMode, BlockCount, CapacityLevels, DeviceId, DriveId, DriveState, Durations, Epoch, FabricId,
@@ -291,8 +292,13 @@ struct Volume {
 struct FileSystem {
     #[prost(message, repeated, tag = "1")]
     sets: Vec<GroupSet>,
+    /// The system volumes of the shards.
     #[prost(uint64, repeated, tag = "2")]
     shards: Vec<u64>,
+    /// The numbers of the targets beside which the shards are served, each one higher; 0: none is named. Left
+    /// out while none is named of any.
+    #[prost(uint64, repeated, tag = "3")]
+    servers: Vec<u64>,
 }
 
 /// A list of groups of its own, or a window of a table.
@@ -793,9 +799,15 @@ impl FileSystem {
             let (group_steps, window) = named_as(groups);
             GroupSet { group_steps, window }
         };
+        let server = |shard: &ListedShard| shard.server.map_or(0, |target| u64::from(target.0) + 1);
+        let mut servers: Vec<u64> = files.shards.iter().map(server).collect();
+        if servers.iter().all(|server| *server == 0) {
+            servers.clear();
+        }
         FileSystem {
             sets: files.sets.iter().map(set).collect(),
-            shards: files.shards.iter().map(|shard| shard.0).collect(),
+            shards: files.shards.iter().map(|shard| shard.volume.0).collect(),
+            servers,
         }
     }
 
@@ -806,9 +818,21 @@ impl FileSystem {
         if self.shards.is_empty() || self.shards.len() > SHARDS_MAX {
             return Err(invalid("shards", self.shards.len() as u64));
         }
+        if ![0, self.shards.len()].contains(&self.servers.len()) {
+            return Err(invalid("servers", self.servers.len() as u64));
+        }
+        let server = |number: u64| match number.checked_sub(1) {
+            None => Ok(None),
+            Some(id) => u32::try_from(id).map(|id| Some(TargetId(id))).map_err(|_| invalid("server", number)),
+        };
+        let servers = self.servers.into_iter().chain(std::iter::repeat(0));
+        let shards =
+            self.shards.into_iter().zip(servers).map(|(volume, number)| {
+                Ok(ListedShard { volume: VolumeId(volume), server: server(number)? })
+            });
         Ok(weft_types::FileSystem {
             sets: self.sets.into_iter().map(|set| named_by(&set.group_steps, set.window)).collect(),
-            shards: self.shards.into_iter().map(VolumeId).collect(),
+            shards: shards.collect::<Result<_, DecodeError>>()?,
         })
     }
 }

@@ -153,6 +153,7 @@ fn second_target() -> Join {
         knows_targets: true,
         knows_lanes: false,
         knows_file_systems: false,
+        serves: BTreeSet::new(),
     }
 }
 
@@ -167,6 +168,7 @@ fn attach_of_kind(volume: &str, kind: AttachKind) -> ManagerRequest {
         number: 0x5eed_0000_0000_0003,
         lanes: 1,
         kind,
+        server: (kind == AttachKind::System).then_some(TargetId(3)),
     }
 }
 
@@ -191,10 +193,16 @@ fn requests_of_several_targets(incarnation: u64) -> Vec<ManagerRequest> {
             number: 0x5eed_0000_0000_0002,
             lanes: 4,
             kind: AttachKind::Blocks,
+            server: None,
         },
         ManagerRequest::Join(Join { knows_file_systems: true, ..only_target() }),
         attach_of_kind("photos", AttachKind::Files),
         attach_of_kind("photos:0", AttachKind::System),
+        ManagerRequest::Join(Join {
+            knows_file_systems: true,
+            serves: BTreeSet::from([SessionId(40), SessionId(41)]),
+            ..only_target()
+        }),
     ]
 }
 
@@ -211,6 +219,7 @@ fn manager_requests() {
         number: 0,
         lanes: 1,
         kind: AttachKind::Blocks,
+        server: None,
     };
     let client = Slice::Client {
         volumes: BTreeSet::from([VolumeId(21)]),
@@ -258,6 +267,7 @@ fn manager_requests() {
             number: 0x5eed_0000_0000_0001,
             lanes: 1,
             kind: AttachKind::Blocks,
+            server: None,
         },
     ];
     let requests = requests.into_iter().chain(requests_of_several_targets(incarnation)).collect();

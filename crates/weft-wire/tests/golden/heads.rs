@@ -30,6 +30,7 @@ variants!(Kind {
     Marks,
     Entries,
     Verify,
+    AskShard,
     Control,
     Manage,
     Renew,

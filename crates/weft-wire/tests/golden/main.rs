@@ -9,6 +9,7 @@ mod documents;
 mod form;
 mod heads;
 mod samples;
+mod shards;
 
 use form::cases_of;
 pub use form::{Case, Form, Named, case, check, covers};

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use weft_types::{
     AttachMode, BlockCount, BlockRange, CapacityLevels, DeviceId, Drive, DriveId, DriveState, Durations,
     Epoch, FabricId, FabricMap, FileSystem, Generation, Group, GroupId, GroupTable, GroupTableId,
-    InterfaceLoad, Latencies, MapVersion, MeterReading, Node, NodeId, ObjectId, ObjectSpan, Owner, Pool,
-    PoolId, ProcessLoad, Relocation, Role, ScrubFindingKind, ScrubPlan, ScrubRecord, Session, SessionId,
-    SessionSlot, SessionState, Slot, SpanGroups, Striping, Table, TableWindow, Target, TargetId, TargetSlice,
-    Version, Volume, VolumeId, VolumeKind, VolumeState,
+    InterfaceLoad, Latencies, ListedShard, MapVersion, MeterReading, Node, NodeId, ObjectId, ObjectSpan,
+    Owner, Pool, PoolId, ProcessLoad, Relocation, Role, ScrubFindingKind, ScrubPlan, ScrubRecord, Session,
+    SessionId, SessionSlot, SessionState, Slot, SpanGroups, Striping, Table, TableWindow, Target, TargetId,
+    TargetSlice, Version, Volume, VolumeId, VolumeKind, VolumeState,
 };
 
 variants!(Role { InSync, Syncing, Out });
@@ -194,6 +194,8 @@ pub fn map_with_file_systems() -> FabricMap {
         let kind = VolumeKind::System { file_system };
         map.volumes.insert(*shard, Volume { id: *shard, name, kind, ..volume.clone() });
     }
+    let first = ListedShard { volume: shards[0], server: Some(TargetId(2)) };
+    let shards = vec![first, ListedShard::new(shards[1])];
     let kind = VolumeKind::Files(FileSystem { sets: vec![window, twice], shards });
     let (name, size, spans) = ("photos".to_owned(), BlockCount(0), vec![]);
     map.volumes.insert(file_system, Volume { id: file_system, name, size, spans, kind, ..volume });

@@ -63,7 +63,7 @@ async fn alone(args: &NodeRunArgs) -> Result<(), CliError> {
                 async move { node_page(&name, &[page_of(&target).await]) }
             }));
         }
-        target.run(listener).await;
+        served.run(listener).await;
         Ok(())
     };
     let ended = match race(asked_to_stop(args.supervisor.clone()), serving).await {

@@ -7,6 +7,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use weft_cli::NodeRunArgs;
+use weft_meta::ShardServer;
 use weft_metrics::process_load;
 use weft_rt::sync::join_all;
 use weft_rt::{Listener, now};
@@ -22,6 +23,8 @@ pub(super) struct Served {
     /// With the path of each drive.
     stores: RefCell<Vec<(String, Rc<Store>)>>,
     target: RefCell<Option<Rc<Target>>>,
+    /// What serves shards of file systems beside the target.
+    shards: RefCell<Option<Rc<ShardServer>>>,
 }
 
 impl Served {
@@ -91,6 +94,7 @@ impl Served {
         target.set_room(room_bytes(thread.of.into()));
         target.set_process_probe(process_load);
         *self.target.borrow_mut() = Some(target.clone());
+        *self.shards.borrow_mut() = Some(ShardServer::beside(&target));
         match thread.of {
             1 => tracing::info!(node = args.name, %fabric, addr = %listener.local_addr(), "node serves"),
             _ => {
@@ -101,8 +105,20 @@ impl Served {
         target
     }
 
+    /// Serves the target and the shards beside it, for ever.
+    ///
+    /// # Panics
+    /// If the target has not started.
+    pub(super) fn run(&self, listener: Listener) -> impl Future<Output = ()> + use<> {
+        let shards = self.shards.borrow().clone().expect("the target has started");
+        async move { shards.run(listener).await }
+    }
+
     /// Stops the target, if it has started, and closes the drives: what is in memory is on them on return.
     pub(super) async fn stop(&self) {
+        if let Some(shards) = self.shards.take() {
+            shards.stop();
+        }
         let target = self.target.borrow_mut().take();
         if let Some(target) = &target {
             target.stop().await;

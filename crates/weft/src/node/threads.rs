@@ -371,8 +371,8 @@ impl Plan {
         target.set_left_out(left_out);
         target.set_device_sharers(self.sharers);
         self.tell_when_joined(target.clone());
-        let serving = target.clone();
-        spawn(async move { serving.run(listener).await });
+        let serving = served.run(listener);
+        spawn(serving);
         while let Some(Word::Page(answer)) = self.words.next().await {
             let target = target.clone();
             spawn(async move {

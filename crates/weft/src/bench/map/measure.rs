@@ -401,6 +401,7 @@ impl Bench {
             number: 0,
             lanes: 1,
             kind: Default::default(),
+            server: None,
         };
         let session = match self.manage(PeerRole::Client, &attach).await? {
             ManagerAnswer::Attached { session, .. } => session.id,

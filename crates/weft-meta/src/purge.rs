@@ -1,0 +1,101 @@
+//! What is left of files that have lost their last name: their data are given back, then their inodes.
+//!
+//! It owns the order: first the data, so that an inode that is gone has none. It touches files that nobody
+//! can name any more, and no others.
+
+use crate::error::MetaError;
+use crate::shard::Shard;
+use crate::volume_medium::VolumeMedium;
+use std::time::Duration;
+use weft_client::{AttachMode, AttachOptions, ClientError, Fabric, FileLayout, FileSystem};
+use weft_rt::sync::join_all;
+use weft_rt::{sleep, wall_clock_us};
+use weft_types::{Attributes, FileKind, FileTime, InodeNumber, with_causes};
+
+/// How often it is looked for such files.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// How long a file rests before its data are given back: who has begun to read it comes to its end.
+const REST: Duration = Duration::from_secs(5);
+
+/// Files that are given back at the same time.
+const AT_ONCE: usize = 64;
+
+/// Gives back what has no name, until the shard ends.
+pub(crate) async fn purge(shard: &Shard<VolumeMedium>, fabric: &Fabric, file_system: &str) -> MetaError {
+    loop {
+        match purge_once(shard, fabric, file_system).await {
+            Ok(()) => {}
+            Err(Trouble::Shard(error)) => return error,
+            // The next look tries again: a group may have no replica that serves.
+            Err(Trouble::Data(error)) => {
+                tracing::debug!(file_system, error = with_causes(&error), "files are not given back yet");
+            }
+        }
+        sleep(LOOK_EVERY).await;
+    }
+}
+
+/// Why files were not given back.
+enum Trouble {
+    Shard(MetaError),
+    Data(ClientError),
+}
+
+impl From<MetaError> for Trouble {
+    fn from(error: MetaError) -> Trouble {
+        Trouble::Shard(error)
+    }
+}
+
+impl From<ClientError> for Trouble {
+    fn from(error: ClientError) -> Trouble {
+        Trouble::Data(error)
+    }
+}
+
+/// Gives back all that has rested. The file system is attached for as long as that takes only: who deletes it
+/// must not meet a client that nobody knows of.
+async fn purge_once(shard: &Shard<VolumeMedium>, fabric: &Fabric, name: &str) -> Result<(), Trouble> {
+    let mut due = due(shard).await?;
+    if due.is_empty() {
+        return Ok(());
+    }
+    let options = AttachOptions { mode: AttachMode::Shared, ..AttachOptions::default() };
+    let files = fabric.attach_file_system(name, options).await?;
+    let mut outcome = Ok(());
+    while outcome.is_ok() && !due.is_empty() {
+        let given_back = join_all(due.iter().map(|orphan| give_back(shard, &files, orphan))).await;
+        outcome = given_back.into_iter().collect();
+        due = self::due(shard).await.unwrap_or_default();
+    }
+    files.detach().await;
+    outcome
+}
+
+/// Inodes without a name that have rested.
+async fn due(shard: &Shard<VolumeMedium>) -> Result<Vec<Attributes>, MetaError> {
+    if !shard.may_have_orphans() {
+        return Ok(Vec::new());
+    }
+    let until = FileTime::from_us(wall_clock_us().saturating_sub(REST.as_micros() as u64));
+    let orphans = shard.orphans(AT_ONCE).await?;
+    let attributes =
+        |inode: InodeNumber| shard.with_tables(|tables| tables.inode(inode)).map(|i| i.attributes);
+    Ok(orphans.into_iter().filter_map(attributes).filter(|a| a.changed <= until).collect())
+}
+
+async fn give_back(
+    shard: &Shard<VolumeMedium>,
+    files: &FileSystem,
+    orphan: &Attributes,
+) -> Result<(), Trouble> {
+    if orphan.kind == FileKind::Regular && orphan.size > 0 {
+        let layout = FileLayout::decode(&orphan.layout).map_err(ClientError::Layout)?;
+        let file = files.file(orphan.inode.0, layout)?;
+        file.discard(0, orphan.size.next_multiple_of(weft_types::BLOCK_SIZE as u64).min(file.size_max()))
+            .await?;
+    }
+    shard.purge(orphan.inode).await?;
+    Ok(())
+}

@@ -1,0 +1,398 @@
+//! The shards that one target's process serves: which these are, and who may ask them.
+//!
+//! It owns when a shard is opened and when it ends. The map names a target for each shard; the server beside
+//! that target takes the system volume away from the server before it (R16), and serves until another one is
+//! named or has taken it. It decides nothing about names and attributes.
+
+use crate::error::{MediumError, MetaError};
+use crate::purge::purge;
+use crate::shard::{Shard, ShardFormat, open_or_format};
+use crate::superblock::ShardName;
+use crate::volume_medium::VolumeMedium;
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+use std::time::Duration;
+use weft_client::{AttachMode, AttachOptions, ClientError, Fabric};
+use weft_layout::FileLayout;
+use weft_rpc::{Answer as Reply, Body, Peer, Request, Service};
+use weft_rt::sync::{Either, Notify, race};
+use weft_rt::{Buf, Listener, sleep, spawn};
+use weft_target::Target;
+use weft_types::limits::{FRAME_HEAD_MAX, SHARD_REQUESTS_MAX};
+use weft_types::{FabricMap, SessionId, SessionState, Volume, VolumeId, VolumeState, with_causes};
+use weft_wire::files::{Answer, ShardRequest};
+use weft_wire::{Encoder, Kind, Status};
+
+/// First and longest pause before a shard that could not be opened is tried again.
+const RETRY_FIRST: Duration = Duration::from_millis(10);
+const RETRY_LONGEST: Duration = Duration::from_secs(1);
+
+/// How long an operation of a shard's volume goes on trying: as long as a group has no replica that serves, a
+/// shard that ended would not come back either.
+const VOLUME_PATIENCE: Duration = Duration::from_secs(600);
+
+/// Which shard of which file system.
+type Key = (VolumeId, u16);
+
+/// How often answers of sessions that are over are forgotten.
+const FORGET_EVERY: Duration = Duration::from_secs(60);
+
+/// The shards that are served beside one target.
+pub struct ShardServer {
+    target: Rc<Target>,
+    shards: RefCell<BTreeMap<Key, Rc<Served>>>,
+    fabric: RefCell<Option<Fabric>>,
+    under_way: UnderWay,
+    has_stopped: Cell<bool>,
+    /// The server was stopped.
+    stopped: Notify,
+}
+
+/// Operations that change something, by shard, session and number.
+type OperationKey = (VolumeId, u16, SessionId, u64);
+
+/// Requests that are begun and not answered.
+#[derive(Default)]
+struct UnderWay {
+    keys: RefCell<BTreeSet<OperationKey>>,
+    count: Cell<usize>,
+}
+
+/// A request, for as long as it is under way.
+struct Begun<'a> {
+    under_way: &'a UnderWay,
+    key: Option<OperationKey>,
+}
+
+impl Drop for Begun<'_> {
+    fn drop(&mut self) {
+        self.under_way.count.set(self.under_way.count.get() - 1);
+        if let Some(key) = &self.key {
+            self.under_way.keys.borrow_mut().remove(key);
+        }
+    }
+}
+
+/// A shard that the map names this server for.
+struct Served {
+    /// Its system volume.
+    volume: VolumeId,
+    shard: RefCell<Option<Shard<VolumeMedium>>>,
+    session: Cell<Option<SessionId>>,
+    is_over: Cell<bool>,
+    /// It is served no more.
+    over: Notify,
+}
+
+impl Served {
+    fn end(&self) {
+        self.is_over.set(true);
+        self.over.notify_all();
+        if let Some(shard) = self.shard.take() {
+            shard.close();
+        }
+    }
+}
+
+impl ShardServer {
+    /// The server beside a target. It does nothing before [`ShardServer::run`].
+    pub fn beside(target: &Rc<Target>) -> Rc<ShardServer> {
+        Rc::new(ShardServer {
+            target: target.clone(),
+            shards: RefCell::default(),
+            fabric: RefCell::new(None),
+            under_way: UnderWay::default(),
+            has_stopped: Cell::new(false),
+            stopped: Notify::default(),
+        })
+    }
+
+    /// Serves the target at its address, and the shards that the map names it for, for ever.
+    pub async fn run(self: &Rc<Self>, listener: Listener) {
+        spawn(self.clone().follow_maps());
+        self.target.run_beside(listener, |services| services.serve(&[Kind::AskShard], self.clone())).await;
+    }
+
+    /// Serves what the map names it for, until it is stopped.
+    async fn follow_maps(self: Rc<Self>) {
+        while !self.has_stopped.get() {
+            let adopted = self.target.adopted().notified();
+            self.follow_map();
+            race(adopted, self.stopped.notified()).await;
+        }
+    }
+
+    /// Serves nothing any more. What is under way is not answered.
+    pub fn stop(&self) {
+        self.has_stopped.set(true);
+        self.stopped.notify_all();
+        self.shards.take().values().for_each(|served| served.end());
+    }
+
+    /// Begins to serve what the map names this server for, and ends what it does not.
+    fn follow_map(self: &Rc<Self>) {
+        let named = self.named();
+        let mut shards = self.shards.borrow_mut();
+        shards.retain(|key, served| {
+            let stays = named.get(key) == Some(&served.volume);
+            if !stays {
+                served.end();
+            }
+            stays
+        });
+        for (key, volume) in named {
+            shards.entry(key).or_insert_with(|| {
+                let served = Rc::new(Served {
+                    volume,
+                    shard: RefCell::new(None),
+                    session: Cell::new(None),
+                    is_over: Cell::new(false),
+                    over: Notify::default(),
+                });
+                spawn(self.clone().keep(key, served.clone()));
+                served
+            });
+        }
+    }
+
+    /// The shards that this server is named for, with their system volumes.
+    fn named(&self) -> BTreeMap<Key, VolumeId> {
+        let Some((own, map)) = self.target.id().zip(self.target.map()) else { return BTreeMap::new() };
+        let ready = map.file_systems().filter(|volume| volume.state == VolumeState::Ready);
+        let shards = ready.flat_map(|volume| {
+            let shards = volume.files().into_iter().flat_map(|files| &files.shards);
+            shards.enumerate().map(move |(n, shard)| ((volume.id, n as u16), shard))
+        });
+        let own = shards.filter(|(_, shard)| shard.server == Some(own));
+        own.map(|(key, shard)| (key, shard.volume)).collect()
+    }
+
+    /// Opens a shard, and again when it has ended, until another server is named.
+    async fn keep(self: Rc<Self>, key: Key, served: Rc<Served>) {
+        let (mut pause, mut told) = (RETRY_FIRST, String::new());
+        while !served.is_over.get() {
+            let why = match race(self.open(key, &served), served.over.notified()).await {
+                Either::Left(Ok(shard)) if served.is_over.get() => {
+                    shard.close();
+                    break;
+                }
+                Either::Left(Ok(shard)) => {
+                    pause = RETRY_FIRST;
+                    let (file_system, shard_number) = (key.0.0, key.1);
+                    tracing::info!(file_system, shard = shard_number, "the shard is served here");
+                    *served.shard.borrow_mut() = Some(shard.clone());
+                    let why = self.serve(key, &shard).await;
+                    served.shard.replace(None);
+                    with_causes(&why)
+                }
+                Either::Left(Err(why)) => why,
+                Either::Right(()) => break,
+            };
+            served.session.set(None);
+            self.tell_sessions();
+            if served.is_over.get() {
+                break;
+            }
+            if told != why {
+                tracing::warn!(
+                    file_system = key.0.0,
+                    shard = key.1,
+                    error = why,
+                    "the shard is not served here"
+                );
+                told = why;
+            }
+            race(sleep(pause), served.over.notified()).await;
+            pause = (pause * 2).min(RETRY_LONGEST);
+        }
+        served.session.set(None);
+        self.tell_sessions();
+    }
+
+    /// Has a shard served until it ends.
+    async fn serve(&self, (file_system, _): Key, shard: &Shard<VolumeMedium>) -> MetaError {
+        let listed = self.target.map().and_then(|map| map.volumes.get(&file_system).map(|v| v.name.clone()));
+        let fabric = self.fabric.borrow().clone();
+        let Some((name, fabric)) = listed.zip(fabric) else { return shard.ended().await };
+        let cleaning = race(purge(shard, &fabric, &name), self.forget_sessions(file_system, shard));
+        match race(cleaning, shard.ended()).await {
+            Either::Left(Either::Left(why) | Either::Right(why)) | Either::Right(why) => why,
+        }
+    }
+
+    /// Has a shard forget the answers of sessions that are over for good, from time to time, until it ends.
+    async fn forget_sessions(&self, file_system: VolumeId, shard: &Shard<VolumeMedium>) -> MetaError {
+        loop {
+            sleep(FORGET_EVERY).await;
+            let Some(map) = self.target.map() else { continue };
+            loop {
+                match shard.forget_sessions(|session| map.was_forgotten(session, file_system)).await {
+                    Ok(true) => break,
+                    Ok(false) => {}
+                    Err(error) => return error,
+                }
+            }
+        }
+    }
+
+    /// Takes a shard over from the server before.
+    async fn open(&self, (file_system, shard): Key, served: &Served) -> Result<Shard<VolumeMedium>, String> {
+        let (target, map) = self.target.id().zip(self.target.map()).ok_or("the target has no map yet")?;
+        let gone = || format!("the map of the target has no file system {file_system}");
+        let listed = map.volumes.get(&file_system).ok_or_else(gone)?;
+        let format = format_of(&map, listed, shard)?;
+        let name = map.volumes.get(&served.volume).ok_or_else(gone)?.name.clone();
+        let options =
+            AttachOptions { preempt: true, io_timeout: VOLUME_PATIENCE, ..AttachOptions::default() };
+        let fabric = self.fabric().await.map_err(|error| with_causes(&error))?;
+        let attached = fabric.attach_system_volume(&name, target, options).await;
+        let volume = attached.map_err(|error| with_causes(&error))?;
+        served.session.set(Some(volume.session_id()));
+        self.tell_sessions();
+        self.target_follows(served.volume, volume.session_id()).await?;
+        let opened = open_or_format(VolumeMedium::new(volume), &format).await;
+        opened.map_err(|error| with_causes(&error))
+    }
+
+    /// Waits until the target's map lists the session of a shard. From then on it is at least as new as the
+    /// attach, and knows every session that was over by then.
+    ///
+    /// # Errors
+    /// If the session is over.
+    async fn target_follows(&self, volume: VolumeId, session: SessionId) -> Result<(), String> {
+        loop {
+            let adopted = self.target.adopted().notified();
+            if let Some(map) = self.target.map() {
+                match map.sessions.get(&session).map(|listed| listed.state) {
+                    Some(SessionState::Open) => return Ok(()),
+                    None if !map.was_forgotten(session, volume) => {}
+                    Some(SessionState::Over) | None => {
+                        return Err(format!("session {session} of the server is over"));
+                    }
+                }
+            }
+            adopted.await;
+        }
+    }
+
+    async fn fabric(&self) -> Result<Fabric, ClientError> {
+        if let Some(fabric) = &*self.fabric.borrow() {
+            return Ok(fabric.clone());
+        }
+        let options = self.target.options();
+        let name = format!("shards of {}/{}", options.node_name, options.thread.index);
+        let own = self.target.id().unwrap_or_default();
+        let fabric = Fabric::connect_beside(&options.managers, &name, own).await?;
+        Ok(self.fabric.borrow_mut().get_or_insert(fabric).clone())
+    }
+
+    fn tell_sessions(&self) {
+        let shards = self.shards.borrow();
+        self.target.set_serves(shards.values().filter_map(|served| served.session.get()).collect());
+    }
+
+    /// Notes that a request is begun: not if it is under way already, for its answer waits to be asked for
+    /// then; and not if too many are.
+    fn begin(&self, asked: &ShardRequest) -> Option<Begun<'_>> {
+        let number = asked.request.number;
+        let count = self.under_way.count.get();
+        let key = (number > 0).then_some((asked.file_system, asked.shard, asked.request.session, number));
+        if count >= SHARD_REQUESTS_MAX || key.is_some_and(|key| !self.under_way.keys.borrow_mut().insert(key))
+        {
+            return None;
+        }
+        self.under_way.count.set(count + 1);
+        Some(Begun { under_way: &self.under_way, key })
+    }
+
+    /// Answers a question of a client.
+    async fn answer(&self, request: &Request) -> Reply {
+        let bytes = if request.head.is_empty() { &request.body } else { &request.head };
+        let asked = match ShardRequest::decode(bytes) {
+            Ok(asked) => asked,
+            Err(error) => return Reply::error(Status::Invalid, with_causes(&error)),
+        };
+        if let Err(refusal) = self.check_session(&asked) {
+            return refusal;
+        }
+        let key = (asked.file_system, asked.shard);
+        let served = self.shards.borrow().get(&key).and_then(|served| served.shard.borrow().clone());
+        let Some(shard) = served else {
+            let text =
+                format!("shard {} of file system {} is not served here", asked.shard, asked.file_system);
+            return Reply::error(Status::NotServing, text);
+        };
+        let Some(_under_way) = self.begin(&asked) else {
+            return Reply::error(Status::NotReady, "the operation is under way, or too many are");
+        };
+        match shard.serve_if(&asked.request, || self.check_session(&asked)).await {
+            // Its session may have ended meanwhile.
+            Ok(Ok(answer)) => self.check_session(&asked).err().unwrap_or_else(|| encoded(&answer)),
+            Ok(Err(refusal)) => refusal,
+            Err(error @ MetaError::Medium(MediumError::Fenced) | error @ MetaError::Closed) => {
+                Reply::error(Status::NotServing, with_causes(&error))
+            }
+            Err(error) => Reply::error(Status::NotReady, with_causes(&error)),
+        }
+    }
+
+    /// Refuses a session that is not open on the file system, by the map of the target (F1).
+    fn check_session(&self, asked: &ShardRequest) -> Result<(), Reply> {
+        let refused = |status, text: String| Err(Reply::error(status, text));
+        let (session, file_system) = (asked.request.session, asked.file_system);
+        let Some(map) = self.target.map() else {
+            return refused(Status::NotServing, "the target has no map yet".to_owned());
+        };
+        match map.sessions.get(&session) {
+            Some(listed) if listed.volume != file_system => {
+                refused(Status::Invalid, format!("session {session} is of {}", listed.volume))
+            }
+            Some(listed) if listed.state == SessionState::Open => {
+                match listed.mode == AttachMode::ReadOnly && asked.request.operation.changes() {
+                    true => refused(Status::Refused, format!("session {session} only reads")),
+                    false => Ok(()),
+                }
+            }
+            Some(_) => refused(Status::SessionOver, format!("session {session} is over")),
+            None if map.was_forgotten(session, file_system) => {
+                refused(Status::SessionOver, format!("session {session} is over"))
+            }
+            None => refused(Status::NotServing, format!("session {session} is not known here yet")),
+        }
+    }
+}
+
+impl Service for ShardServer {
+    async fn handle(self: Rc<Self>, _peer: Rc<Peer>, request: Request) -> Reply {
+        self.answer(&request).await
+    }
+}
+
+/// An answer as a frame: the head, or the body if it is longer than a head may be.
+fn encoded(answer: &Answer) -> Reply {
+    let mut e = Encoder::default();
+    answer.encode(&mut e);
+    match e.0.len() <= FRAME_HEAD_MAX {
+        true => Reply::ok(e.0, Body::none()),
+        false => Reply::ok(Vec::new(), Buf::from(e.0)),
+    }
+}
+
+/// What a new shard is.
+fn format_of(map: &FabricMap, file_system: &Volume, shard: u16) -> Result<ShardFormat, String> {
+    let layout = FileLayout::default_of(file_system);
+    let layout = layout.ok_or_else(|| format!("{} is no file system", file_system.id))?;
+    let name = ShardName { file_system: file_system.id.0, shard };
+    Ok(ShardFormat::new(name, hash_key_of(map, file_system), layout.encode()))
+}
+
+/// The key by which all shards of a file system hash names: another one for each file system.
+fn hash_key_of(map: &FabricMap, file_system: &Volume) -> [u8; 16] {
+    use siphasher::sip128::{Hasher128, SipHasher24};
+    use std::hash::Hasher;
+    let mut hasher = SipHasher24::new_with_key(&map.fabric.to_bytes());
+    hasher.write_u64(file_system.id.0);
+    hasher.write_u64(file_system.created_ms);
+    hasher.finish128().as_bytes()
+}

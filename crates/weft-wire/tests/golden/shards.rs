@@ -1,0 +1,127 @@
+//! What clients and the servers of shards say to each other.
+
+use crate::form::{Case, Form, case, cases_of, check};
+use crate::variants;
+use weft_types::{Attributes, FileKind, FileTime, InodeNumber, SessionId, VolumeId};
+use weft_wire::files::{
+    Answer, AttributeChanges, FileError, FileRequest, Listed, ListedEntry, NameIn, NewInode, Operation,
+    RenameMode, SetTime, ShardRequest, XattrMode,
+};
+use weft_wire::{DecodeError, Decoder, Encoder};
+
+variants!(Operation {
+    Find,
+    Attributes,
+    Create,
+    CreateUnnamed,
+    Link,
+    Unlink,
+    RemoveDirectory,
+    Rename,
+    Change,
+    List,
+    Target,
+    Xattr,
+    XattrNames,
+    SetXattr,
+    RemoveXattr,
+});
+variants!(Answer { Attributes, Done, Listed, Bytes, Names, Failed });
+
+fn at(name: &[u8]) -> NameIn {
+    NameIn { directory: InodeNumber::new(3, 5), name: name.to_vec() }
+}
+
+fn operations() -> Vec<Operation> {
+    let made = |kind, target: &[u8]| NewInode {
+        kind,
+        mode: 0o4755,
+        uid: 0x0a01,
+        gid: 0x0a02,
+        device: 0x0b0b,
+        target: target.to_vec(),
+    };
+    let inode = InodeNumber::new(3, 7);
+    let (mode, uid, gid, size) = (Some(0o600), Some(3), Some(4), Some(0x0123_4567_89ab));
+    let accessed = Some(SetTime::At(FileTime { seconds: -1, nanoseconds: 5 }));
+    let changes = AttributeChanges { mode, uid, gid, size, accessed, modified: Some(SetTime::Now) };
+    let name = b"user.colour".to_vec();
+    vec![
+        Operation::Find(at(b"name")),
+        Operation::Attributes(inode),
+        Operation::Create(at(b"link"), made(FileKind::Symlink, b"../target")),
+        Operation::CreateUnnamed(inode, made(FileKind::Regular, b"")),
+        Operation::Link(inode, at(b"again")),
+        Operation::Unlink(at(b"again")),
+        Operation::RemoveDirectory(at(b"folder")),
+        Operation::Rename(at(b"old"), at(b"new"), RenameMode::Exchange),
+        Operation::Change(inode, changes),
+        Operation::Change(inode, AttributeChanges::default()),
+        Operation::List { directory: inode, after: 0x7777, limit: 100 },
+        Operation::Target(inode),
+        Operation::Xattr(inode, name.clone()),
+        Operation::XattrNames(inode),
+        Operation::SetXattr(inode, name.clone(), b"blue".to_vec(), XattrMode::Create),
+        Operation::RemoveXattr(inode, name),
+    ]
+}
+
+fn answers() -> Vec<Answer> {
+    let time = |seconds| FileTime { seconds, nanoseconds: 0x0102_0304 };
+    let attributes = Attributes {
+        inode: InodeNumber::new(3, 7),
+        kind: FileKind::Regular,
+        mode: 0o640,
+        links: 2,
+        uid: 0x0a01,
+        gid: 0x0a02,
+        size: 0x0123_4567_89ab,
+        device: 0,
+        accessed: time(1),
+        modified: time(2),
+        changed: time(3),
+        born: time(4),
+        layout: [1, 0, 2, 0, 64, 0, 0, 0, 4, 0, 0, 0],
+        revision: 9,
+    };
+    let entry = ListedEntry { cookie: 0x5555, name: b"name".to_vec(), attributes };
+    vec![
+        Answer::Attributes(attributes),
+        Answer::Done,
+        Answer::Listed(Listed { parent: 5, entries: vec![entry], is_end: true }),
+        Answer::Bytes(b"../target".to_vec()),
+        Answer::Names(vec![b"user.a".to_vec(), b"user.b".to_vec()]),
+        Answer::Failed(FileError::NotEmpty),
+    ]
+}
+
+#[test]
+fn requests_to_shards() {
+    let request = |name: String, operation: Operation| -> Case {
+        let number = if operation.changes() { 0x0201 } else { 0 };
+        let request = FileRequest { session: SessionId(30), number, answered: 0x0101, operation };
+        let asked = ShardRequest { file_system: VolumeId(40), shard: 3, request };
+        case(name, asked, ShardRequest::encode, ShardRequest::decode)
+    };
+    check("shard-request.txt", Form::Hex, &cases_of(operations(), request));
+}
+
+#[test]
+fn answers_of_shards() {
+    let encode = |answer: &Answer| {
+        let mut e = Encoder::default();
+        answer.encode(&mut e);
+        e.0
+    };
+    let decode = |bytes: &[u8]| -> Result<Answer, DecodeError> {
+        let mut d = Decoder::new(bytes);
+        let answer = Answer::decode(&mut d)?;
+        d.finish()?;
+        Ok(answer)
+    };
+    check(
+        "shard-answer.txt",
+        Form::Hex,
+        &cases_of(answers(), |name, answer| case(name, answer, encode, decode)),
+    );
+}

@@ -1,0 +1,87 @@
+//! Files without a mount from end to end: real nodes serve the shards of a file system, one of them dies, and
+//! what is removed gives its space back.
+
+mod bed;
+
+use bed::{Bed, sample, wait_until};
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+const MIB: usize = 1 << 20;
+
+/// The node that serves the first shard.
+fn server(bed: &Bed) -> String {
+    let shown = bed.json(&["fs", "show", "home"]);
+    let server = &shown["file_system"]["servers"][0];
+    match (server["serves"].as_bool(), server["server"].as_str()) {
+        (Some(true), Some(title)) => title.split('\'').nth(1).expect("it is node 'NAME'").to_owned(),
+        _ => String::new(),
+    }
+}
+
+/// Bytes that the drives hold.
+fn used(bed: &Bed) -> u64 {
+    let drives = bed.json(&["drive", "list"]);
+    let drives = drives["drives"].as_array().expect("a list").clone();
+    drives.iter().map(|drive| drive["usage"]["used_bytes"].as_u64().unwrap_or(0)).sum()
+}
+
+#[test]
+fn files_live_through_the_death_of_the_node_that_serves_their_names() {
+    let bed = Bed::new("files");
+    bed.up(3, 1);
+    bed.ok(&["fs", "create", "home"]);
+    wait_until("the shards are served", || !server(&bed).is_empty());
+    assert_eq!(bed.ok(&["fs", "ls", "home"]), "");
+    bed.ok(&["fs", "mkdir", "home", "--parents", "/team/a/b", "/team/c"]);
+    bed.weft(&["fs", "mkdir", "home", "/team"]).fails(1, &["/team: the name is taken", "another name"]);
+
+    let content = sample(20 * MIB + 17, 3);
+    fs::write(bed.path("file"), &content).expect("written");
+    fs::set_permissions(bed.path("file"), fs::Permissions::from_mode(0o640)).expect("it is ours");
+    bed.ok(&["fs", "put", "home", "file", "/team/a"]);
+    bed.ok(&["fs", "put", "home", "file", "/team/a/again"]);
+    let listed = bed.json(&["fs", "ls", "home", "/team/a"]);
+    let names: Vec<&str> =
+        listed["files"].as_array().expect("a list").iter().filter_map(|file| file["name"].as_str()).collect();
+    assert_eq!(names, ["again", "b", "file"]);
+    assert_eq!(
+        (&listed["files"][2]["mode"], &listed["files"][2]["size_bytes"]),
+        (&"0640".into(), &content.len().into())
+    );
+
+    let first = server(&bed);
+    bed.ok(&["node", "stop", &first, "--kill"]);
+    bed.ok(&["fs", "mkdir", "home", "/after"]);
+    assert_ne!(server(&bed), first, "another one serves");
+    bed.ok(&["fs", "get", "home", "/team/a/file", "back"]);
+    assert!(fs::read(bed.path("back")).expect("it is there") == content);
+    let mode = fs::metadata(bed.path("back")).expect("it is there").permissions().mode();
+    assert_eq!(mode & 0o777, 0o640);
+    bed.weft(&["fs", "get", "home", "/team/a/file", "back"]).fails(4, &["back exists", "--force"]);
+    bed.weft(&["fs", "get", "home", "/team/none", "-"]).fails(1, &["/team/none: no such file", "weft fs ls"]);
+    bed.weft(&["fs", "ls", "nobody"]).fails(1, &["no file system 'nobody'", "weft fs list"]);
+    bed.weft(&["fs", "put", "home", "none", "/x"]).fails(1, &["cannot open none"]);
+
+    bed.ok(&["node", "start", &first]);
+    bed.await_health("healthy");
+    bed.weft(&["fs", "rm", "home", "/team"]).fails(1, &["not empty", "--recursive"]);
+    let before = used(&bed);
+    assert!(bed.ok(&["fs", "rm", "home", "--recursive", "/team", "--dry-run"]).contains("6 names would be"));
+    assert_eq!(names_of(&bed, "/"), ["after", "team"]);
+    assert!(bed.ok(&["fs", "rm", "home", "--recursive", "/team"]).contains("6 names removed"));
+    assert_eq!(names_of(&bed, "/"), ["after"]);
+    wait_until("the space is given back", || used(&bed) + 30 * MIB as u64 <= before);
+    bed.ok(&["down"]);
+    bed.ok(&["up", "--detach"]);
+    wait_until("the shards are served again", || !server(&bed).is_empty());
+    assert_eq!(names_of(&bed, "/"), ["after"]);
+    bed.ok(&["fs", "delete", "home", "--yes"]);
+    bed.ok(&["down"]);
+}
+
+fn names_of(bed: &Bed, path: &str) -> Vec<String> {
+    let listed = bed.json(&["fs", "ls", "home", path]);
+    let files = listed["files"].as_array().expect("a list").clone();
+    files.iter().filter_map(|file| file["name"].as_str().map(str::to_owned)).collect()
+}
