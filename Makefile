@@ -1,6 +1,6 @@
 # Everything that people do with this tree. `make` alone lists it.
 .DEFAULT_GOAL := help
-.PHONY: help build package demo test soak mutations torture upgrade fuzz bench bench-repair bench-where bench-instructions bench-cores bench-peers fmt clippy
+.PHONY: help build package demo test soak mutations torture upgrade fuzz bench bench-repair bench-where bench-instructions bench-cores bench-deaths bench-peers fmt clippy
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -49,6 +49,9 @@ bench-instructions: ## Count the instructions of a request, by layer; COUNT='--o
 
 bench-cores: ## Measure what threads, parts and lanes cost and are worth; CORES='--only cost' is passed on; writes cores.json
 	@scripts/bench-cores.sh $(CORES)
+
+bench-deaths: ## Measure how long clients wait when a node dies; DEATHS='--only names --rounds 10' is passed on; writes deaths.json
+	@scripts/bench-deaths.sh $(DEATHS)
 
 bench-peers: ## Measure Weft beside other storage systems; PEERS='--install --peer NAME' is passed on; writes peers.json
 	@scripts/bench-peers.sh $(PEERS)

@@ -286,7 +286,7 @@ mod tests {
     fn a_file_system_is_told_in_words() {
         assert_eq!(
             created(&info(), true),
-            "file system home would be created: 2 copies, 16 shards, files striped over 4 groups in units of \
+            "file system home would be created: 2 copies, 2 shards, files striped over 4 groups in units of \
              256 KiB\n"
         );
         assert_eq!(
@@ -294,7 +294,13 @@ mod tests {
             "file system home deleted\nsessions ended: s4\n"
         );
         let shown = describe(&info(), Paint::off());
-        for part in ["home (vol7)", "12, 15 groups", "in 15 groups", "degraded: `weft status`"] {
+        for part in [
+            "home (vol7)",
+            "node 'a': 1, 1 wait for a server",
+            "12, 15 groups",
+            "in 15 groups",
+            "degraded: `weft status`",
+        ] {
             assert!(shown.contains(part), "{part} in {shown}");
         }
     }

@@ -42,6 +42,9 @@ pub(crate) trait Attached {
     /// The volume's generation when it was attached.
     fn generation(&self) -> Generation;
 
+    /// Whether it is of no further use, as far as this client knows.
+    fn has_ended(&self) -> bool;
+
     /// The session is of no further use.
     fn end(&self, why: Ended);
 

@@ -95,7 +95,9 @@ impl Shared {
     /// there are none. Where no manager hears it within so long, targets are shown that the sessions are
     /// alive: the manager asks them before it ends one that it does not hear.
     pub(crate) async fn touch(&self, patience: Duration) {
-        let sessions = self.attached();
+        // One that has ended here is not kept alive: the manager may not have heard that it was detached.
+        let mut sessions = self.attached();
+        sessions.retain(|session| !session.has_ended());
         if sessions.is_empty() {
             return;
         }

@@ -222,6 +222,10 @@ impl Attached for Session {
         self.generation
     }
 
+    fn has_ended(&self) -> bool {
+        self.ended.get().is_some()
+    }
+
     fn end(&self, why: Ended) {
         Session::end(self, why);
     }

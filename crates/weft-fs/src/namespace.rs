@@ -36,27 +36,37 @@ struct Way {
 }
 
 impl Way {
-    /// The beginning of a path.
-    fn of(path: &[u8]) -> Way {
+    /// The beginning of a path from a directory.
+    fn of(path: &[u8], directory: InodeNumber) -> Way {
         let mut left: Vec<Vec<u8>> = names(path).map(<[u8]>::to_vec).collect();
         left.reverse();
-        Way { directory: InodeNumber::ROOT, left, links: 0 }
+        Way { directory, left, links: 0 }
     }
 }
 
 /// Names of a file system, as a session sees them. Clones are the same.
-pub struct Namespace<S>(Caller<S>);
+pub struct Namespace<S> {
+    caller: Caller<S>,
+    /// The directory that paths begin in.
+    from: InodeNumber,
+}
 
 impl<S> Clone for Namespace<S> {
     fn clone(&self) -> Self {
-        Namespace(self.0.clone())
+        Namespace { caller: self.caller.clone(), from: self.from }
     }
 }
 
 impl<S: Shards> Namespace<S> {
     /// The names that a session sees.
     pub fn new(caller: Caller<S>) -> Namespace<S> {
-        Namespace(caller)
+        Namespace { caller, from: InodeNumber::ROOT }
+    }
+
+    /// The same, where paths begin in this directory, whatever they begin with: each look at what is in it is
+    /// one question then.
+    pub fn below(&self, directory: InodeNumber) -> Namespace<S> {
+        Namespace { caller: self.caller.clone(), from: directory }
     }
 
     /// What a path stands for. Symbolic links on the way are followed; the last one if `follows` says so, or
@@ -66,7 +76,7 @@ impl<S: Shards> Namespace<S> {
     /// If there is nothing, or the way leads through something that is no directory.
     pub async fn find(&self, path: &[u8], follows: bool) -> Result<Attributes, FsError> {
         let must_be_directory = is_of_directory(path);
-        let mut way = Way::of(path);
+        let mut way = Way::of(path, self.from);
         loop {
             let last = self.walk(path, &mut way).await?;
             let found = match last {
@@ -180,6 +190,15 @@ impl<S: Shards> Namespace<S> {
         self.attributes(path, operation).await
     }
 
+    /// Removes the name of what is no directory.
+    ///
+    /// # Errors
+    /// If there is nothing, or a directory.
+    pub async fn unlink(&self, path: &[u8]) -> Result<Attributes, FsError> {
+        let at = self.place(path, FileError::Invalid).await?;
+        self.attributes(path, Operation::Unlink(at)).await
+    }
+
     /// Gives what has one path another one; what had that loses it.
     ///
     /// # Errors
@@ -192,7 +211,7 @@ impl<S: Shards> Namespace<S> {
 
     /// The directory of a path's last name, and that name; `nameless` is why a path without one is refused.
     async fn place(&self, path: &[u8], nameless: FileError) -> Result<NameIn, FsError> {
-        let mut way = Way::of(path);
+        let mut way = Way::of(path, self.from);
         let name = self.walk(path, &mut way).await?.filter(|_| !ends_with_dot(path));
         let name = name.ok_or_else(|| FsError::Refused { path: text(path), error: nameless })?;
         Ok(NameIn { directory: way.directory, name })
@@ -232,7 +251,7 @@ impl<S: Shards> Namespace<S> {
         if target.first() == Some(&b'/') {
             way.directory = InodeNumber::ROOT;
         }
-        way.left.extend(Way::of(&target).left);
+        way.left.extend(Way::of(&target, self.from).left);
         Ok(())
     }
 
@@ -253,7 +272,7 @@ impl<S: Shards> Namespace<S> {
     }
 
     async fn ask(&self, path: &[u8], inode: InodeNumber, operation: Operation) -> Result<Answer, FsError> {
-        match self.0.call(inode.shard(), operation).await? {
+        match self.caller.call(inode.shard(), operation).await? {
             Answer::Failed(error) => Err(FsError::Refused { path: text(path), error }),
             answer => Ok(answer),
         }

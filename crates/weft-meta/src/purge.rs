@@ -10,7 +10,7 @@ use std::time::Duration;
 use weft_client::{AttachMode, AttachOptions, ClientError, Fabric, FileLayout, FileSystem};
 use weft_rt::sync::join_all;
 use weft_rt::{sleep, wall_clock_us};
-use weft_types::{Attributes, FileKind, FileTime, InodeNumber, with_causes};
+use weft_types::{Attributes, BLOCK_SIZE, FileKind, FileTime, InodeNumber, with_causes};
 
 /// How often it is looked for such files.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -20,6 +20,9 @@ const REST: Duration = Duration::from_secs(5);
 
 /// Files that are given back at the same time.
 const AT_ONCE: usize = 64;
+
+/// Bytes of a file that are given back by one call.
+const STEP_BYTES: usize = 1 << 30;
 
 /// Gives back what has no name, until the shard ends.
 pub(crate) async fn purge(shard: &Shard<VolumeMedium>, fabric: &Fabric, file_system: &str) -> MetaError {
@@ -63,9 +66,11 @@ async fn purge_once(shard: &Shard<VolumeMedium>, fabric: &Fabric, name: &str) ->
     }
     let options = AttachOptions { mode: AttachMode::Shared, ..AttachOptions::default() };
     let files = fabric.attach_file_system(name, options).await?;
+    // Files are written from their beginning, so none has data behind what all drives together can hold.
+    let most = fabric.map().drives.values().filter_map(|drive| drive.capacity.bytes()).sum();
     let mut outcome = Ok(());
     while outcome.is_ok() && !due.is_empty() {
-        let given_back = join_all(due.iter().map(|orphan| give_back(shard, &files, orphan))).await;
+        let given_back = join_all(due.iter().map(|orphan| give_back(shard, (&files, most), orphan))).await;
         outcome = given_back.into_iter().collect();
         due = self::due(shard).await.unwrap_or_default();
     }
@@ -87,14 +92,16 @@ async fn due(shard: &Shard<VolumeMedium>) -> Result<Vec<Attributes>, MetaError> 
 
 async fn give_back(
     shard: &Shard<VolumeMedium>,
-    files: &FileSystem,
+    (files, most): (&FileSystem, u64),
     orphan: &Attributes,
 ) -> Result<(), Trouble> {
     if orphan.kind == FileKind::Regular && orphan.size > 0 {
         let layout = FileLayout::decode(&orphan.layout).map_err(ClientError::Layout)?;
         let file = files.file(orphan.inode.0, layout)?;
-        file.discard(0, orphan.size.next_multiple_of(weft_types::BLOCK_SIZE as u64).min(file.size_max()))
-            .await?;
+        let end = orphan.size.next_multiple_of(BLOCK_SIZE as u64).min(file.size_max()).min(most);
+        for at in (0..end).step_by(STEP_BYTES) {
+            file.discard(at, (end - at).min(STEP_BYTES as u64)).await?;
+        }
     }
     shard.purge(orphan.inode).await?;
     Ok(())

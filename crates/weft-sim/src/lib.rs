@@ -15,6 +15,7 @@ mod filler;
 pub mod hunt;
 mod ledger;
 mod minimise;
+mod names;
 mod plan;
 mod run;
 mod soak;

@@ -9,6 +9,7 @@ use crate::clients::{self, Party, client_host};
 use crate::coverage::Coverage;
 use crate::faults::{self, Fault, Guard};
 use crate::filler::{FILLER, FILLER_BYTES};
+use crate::names::Names;
 use crate::plan::Plan;
 use crate::workload::INODE_BLOCKS;
 use std::cell::{Cell, RefCell};
@@ -20,6 +21,7 @@ use weft_api::{ApiAnswer, ApiRequest};
 use weft_checker::History;
 use weft_client::AttachMode;
 use weft_rt::sim::{self, Sim, spawn_process};
+use weft_rt::sync::{Either, race};
 use weft_rt::{now, random_below, sleep, sleep_until, spawn};
 
 /// How long clients go on after the last fault was healed.
@@ -33,6 +35,11 @@ const POLLS_MAX: u64 = 60_000_000;
 
 /// The name of the file system, where there is one, and how many of its inodes are used.
 const FILES: &str = "files";
+
+/// Clients of its names, and how long an operation of theirs may take: longer than all faults together.
+const NAMERS: usize = 2;
+const NAMES_PATIENCE: Duration = Duration::from_secs(600);
+const NAMES_THINK: Duration = Duration::from_millis(60);
 const INODES: u64 = 3;
 
 /// What a run that went well did.
@@ -146,6 +153,7 @@ async fn scenario(plan: Plan, covered: Rc<RefCell<Option<Coverage>>>) -> Result<
     let sessions_task = spawn(sessions.clone().watch(bed.clone()));
     let parties = parties(&plan, &bed, &sessions);
     let running = start_clients(&parties, &plan.lanes);
+    let names = start_names(&plan, &bed, running.len());
     sleep(Duration::from_millis(300)).await;
 
     // Scrubs run into every fault, and must not take one for damage.
@@ -174,6 +182,7 @@ async fn scenario(plan: Plan, covered: Rc<RefCell<Option<Coverage>>>) -> Result<
     let healed = now();
     parties.iter().for_each(|(party, _)| party.is_over.set(true));
     progress::finish(&running).await?;
+    finish_names(&names, &bed, &guard).await?;
     let converged_after = progress::converge(&bed, &guard, healed).await?;
     let done: u64 = parties.iter().map(|(p, _)| p.history.completed()).sum();
     for (party, _) in &parties {
@@ -185,9 +194,7 @@ async fn scenario(plan: Plan, covered: Rc<RefCell<Option<Coverage>>>) -> Result<
     if !guard.may_be_older() {
         no_drive_is_taken_for_older(&bed).await?;
     }
-    for (party, _) in &parties {
-        linearizable::check(&party.volume, &party.history)?;
-    }
+    parties.iter().try_for_each(|(party, _)| linearizable::check(&party.volume, &party.history))?;
     limits_task.abort();
     sessions_task.abort();
     sessions.verdict()?;
@@ -209,6 +216,26 @@ async fn compare(bed: &Rc<Bed>, guard: &Guard) -> Result<u64, String> {
     equal::scrub(bed, guard).await?;
     forgotten::check(bed).await?;
     equal::check(bed).await
+}
+
+/// Starts the clients of the file system's names, if there is one, on the hosts behind those of other clients.
+fn start_names(plan: &Plan, bed: &Rc<Bed>, first: usize) -> Rc<Names> {
+    let count = if plan.filers > 0 { NAMERS } else { 0 };
+    Names::start(bed, FILES, (NAMES_PATIENCE, NAMES_THINK), first..first + count)
+}
+
+/// Has them come to their end: sessions are swept once what is broken is mended.
+async fn finish_names(names: &Names, bed: &Rc<Bed>, guard: &Guard) -> Result<(), String> {
+    let mending = async {
+        loop {
+            faults::mend(bed, guard).await;
+            sleep(AFTERMATH).await;
+        }
+    };
+    match race(names.finish(), mending).await {
+        Either::Left(finished) => finished,
+        Either::Right(never) => never,
+    }
 }
 
 /// Starts the clients of each party, each a process on a machine of its own.

@@ -6,7 +6,7 @@ use weft_checker::{Call, History, fill_block, read_value};
 use weft_client::{AttachMode, AttachOptions, ClientError, Fabric, File, FileSystem, Volume};
 use weft_rt::sync::join_all;
 use weft_rt::{Addr, Buf, BufMut, random_below, sim, sleep};
-use weft_types::BLOCK_SIZE;
+use weft_types::{BLOCK_SIZE, InodeNumber};
 
 /// How a client behaves.
 #[derive(Clone, Debug)]
@@ -79,7 +79,9 @@ impl Blocks for FileSystem {
 
 /// The inode that a block of a history belongs to, and the block in it.
 fn file_at(file_system: &FileSystem, block: u64) -> Result<(File, u64), ClientError> {
-    let file = file_system.file(1 + block / INODE_BLOCKS, file_system.default_layout()?)?;
+    // Of a shard that there is not: no server knows these inodes, and gives back what they have.
+    let inode = InodeNumber::new(1, 1 + block / INODE_BLOCKS);
+    let file = file_system.file(inode.0, file_system.default_layout()?)?;
     Ok((file, block % INODE_BLOCKS))
 }
 

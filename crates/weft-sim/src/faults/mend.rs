@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::time::Duration;
 use weft_api::ApiRequest;
 use weft_rt::sim::{self, Crash, DiskFaults};
-use weft_types::DriveState;
+use weft_types::{DriveId, DriveState};
 
 /// Latency of a network at which nothing is wrong.
 pub(crate) fn usual_latency() {
@@ -53,7 +53,7 @@ pub async fn mend(bed: &Rc<Bed>, guard: &Guard) {
             }
             match map.drives.get(&id).map(|drive| drive.state) {
                 Some(DriveState::Failed) => bed.ask(request(id.to_string())).await,
-                Some(DriveState::Draining) => bed.evacuate(n, d, true).await,
+                Some(DriveState::Draining) => call_off(bed, id).await,
                 _ => {}
             }
             let victims = node.device_drives(d);
@@ -70,16 +70,16 @@ pub async fn mend(bed: &Rc<Bed>, guard: &Guard) {
         if is_needed && map.drives.contains_key(&new) {
             if map.drives.get(&old).is_some_and(|drive| drive.state == DriveState::Draining) {
                 // What was to pass to drives that are gone as well does not pass any more.
-                bed.ask(ApiRequest::DriveEvacuate {
-                    id: old.to_string(),
-                    cancel: true,
-                    device: false,
-                    dry_run: false,
-                })
-                .await;
+                call_off(bed, old).await;
             }
             let (id, with) = (old.to_string(), new.to_string());
             bed.ask(ApiRequest::DriveReplace { id, with, device: false, dry_run: false }).await;
         }
     }
+}
+
+/// Has a drive take part again that is being emptied.
+async fn call_off(bed: &Rc<Bed>, drive: DriveId) {
+    let id = drive.to_string();
+    bed.ask(ApiRequest::DriveEvacuate { id, cancel: true, device: false, dry_run: false }).await;
 }

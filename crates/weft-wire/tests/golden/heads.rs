@@ -329,6 +329,7 @@ fn kinds_and_statuses() {
         Marks,
         Entries,
         Verify,
+        AskShard,
         Control,
         Manage,
         Renew,

@@ -6,6 +6,7 @@ mod files;
 mod fio;
 mod map;
 mod matrix;
+mod names;
 mod places;
 mod rate;
 mod repair;
@@ -17,6 +18,7 @@ use figures::FiguresArgs;
 use fio::FioArgs;
 use map::MapArgs;
 use matrix::MatrixArgs;
+use names::NamesArgs;
 use repair::RepairArgs;
 use run::RunArgs;
 use start_workload::StartWorkloadArgs;
@@ -138,6 +140,15 @@ pub(crate) enum BenchCommand {
     #[command(after_long_help = "Examples:\n  weft bench map --nodes 24 --drives 8 --volumes 500\n  \
         weft bench map --nodes 1000 --drives 24 --volumes 100000 --sessions 10000 --json")]
     Map(MapArgs),
+    /// Measure how many files a file system makes, finds, lists and removes in a second
+    ///
+    /// Each client is a process with a session of its own, which makes a directory, keeps operations in
+    /// flight in it, and removes all of it in the end. Rates are added up; latencies are those of the
+    /// client that waits longest. Each answer is durable on all copies.
+    #[command(after_long_help = "Examples:\n  weft bench names home\n  \
+        weft bench names home --clients 2 --files 50000 --depth 128\n  \
+        weft bench names home --json | jq '.rows[] | {workload, per_second}'")]
+    Names(NamesArgs),
     /// Compare two results of the same benchmark
     ///
     /// Takes what `weft bench matrix`, `weft bench start-workload` or `weft bench fio` wrote with
@@ -158,6 +169,7 @@ pub(crate) fn run(command: BenchCommand, globals: &Globals) -> Result<(), CliErr
         BenchCommand::StartWorkload(args) => start_workload::run(&args, &globals.place(), globals.output()),
         BenchCommand::Fio(args) => fio::run(&args, &globals.place(), globals.output()),
         BenchCommand::Map(args) => map::run(&args, globals.output()),
+        BenchCommand::Names(args) => names::run(args, globals.place(), globals.output()),
         BenchCommand::Compare(args) => compare::run(&args, globals.output()),
     }
 }
