@@ -187,7 +187,7 @@ impl From<FsError> for CliError {
         let hint = match &error {
             FsError::Refused { error, .. } => refusal_hint(*error),
             FsError::NoAnswer { .. } => {
-                "`weft status` says what is missing; what was asked may have been done: look before you ask again"
+                "`weft status` says what is missing; look before you ask again: it may have been done"
             }
             FsError::SessionOver { .. } => {
                 "what was under way may have been done: look, then run the command again"

@@ -160,11 +160,7 @@ impl FileSystem {
         session.check()?;
         let fabric = &session.fabric;
         let changed = fabric.changed.notified();
-        let listed = |volume: &MapVolume| {
-            let shards = volume.files().map_or(&[][..], |files| &files.shards);
-            Ok(shards.get(usize::from(shard)).and_then(|shard| shard.server))
-        };
-        let asked = match with_listed(session, listed)? {
+        let asked = match with_listed(session, |volume| Ok(server_of(volume, shard)))? {
             Some(server) => self.ask_server(server, shard, request).await?,
             None => None,
         };
@@ -183,8 +179,7 @@ impl FileSystem {
         request: &FileRequest,
     ) -> Result<Option<Answer>, ClientError> {
         let session = self.session();
-        let asked = ShardRequest { file_system: session.volume, shard, request: request.clone() };
-        let bytes = asked.encode();
+        let bytes = ShardRequest::encode_of(session.volume, shard, request);
         let (head, body) = match bytes.len() <= FRAME_HEAD_MAX {
             true => (&bytes[..], None),
             false => (&[][..], Some(bytes.clone())),
@@ -225,9 +220,8 @@ impl FileSystem {
         loop {
             let changed = session.fabric.changed.notified();
             let map = session.fabric.map();
-            let files = map.volumes.get(&session.volume).and_then(|volume| volume.files());
-            let listed = files.and_then(|files| files.shards.get(usize::from(shard)));
-            if listed.and_then(|shard| shard.server) != Some(server) {
+            let listed = map.volumes.get(&session.volume);
+            if listed.and_then(|volume| server_of(volume, shard)) != Some(server) {
                 return;
             }
             changed.await;
@@ -374,6 +368,11 @@ impl File {
         }
         self.is_nothing(offset, length)
     }
+}
+
+/// The target beside which a shard is served, if one is named.
+fn server_of(volume: &MapVolume, shard: u16) -> Option<TargetId> {
+    volume.files()?.shards.get(usize::from(shard))?.server
 }
 
 /// What the newest map says of the file system; without it the attach is over.

@@ -73,8 +73,8 @@ pub enum Reason {
     VolumeCreated { volume: VolumeId, name: String, new_groups: usize },
     /// A file system was created, with so many shards and new groups.
     FileSystemCreated { file_system: VolumeId, name: String, shards: usize, new_groups: usize },
-    /// Shards of a file system are served beside these targets from now on; the sessions of those before them were
-    /// ended.
+    /// Shards of a file system are served beside these targets from now on; the sessions of those before
+    /// were ended.
     ServersNamed { file_system: VolumeId, servers: Vec<(usize, TargetId)>, ended: Vec<SessionId> },
     /// A volume grew.
     VolumeGrown { volume: VolumeId, from_blocks: u64, to_blocks: u64 },

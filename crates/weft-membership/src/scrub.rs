@@ -95,7 +95,7 @@ pub(crate) fn note(map: &mut FabricMap, change: &NoteScrubs) -> Result<Reason, R
     Ok(Reason::Scrubbed { groups: change.records.len(), chunks, healed, lost, disagreements })
 }
 
-/// The groups that are to be scrubbed now: those that somebody wants, then the others; among each, those whose
+/// The groups that are to be scrubbed now: those that somebody wants, then the others. Of each, those whose
 /// last scrub is the longest ago come first.
 ///
 /// Every group has its own point in each period, spread evenly by its number, and is due if it has not been scrubbed

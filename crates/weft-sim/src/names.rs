@@ -1,5 +1,5 @@
-//! Clients of a file system's names: each has a directory of its own, and so knows every answer, that of a file
-//! system in memory (F1, F2). Sessions end while operations are under way: once one is forgotten, nothing of it
+//! Clients of a file system's names: each has a directory of its own, and so knows every answer, that of a
+//! file system in memory (F1, F2). Sessions end while operations are under way: once one is forgotten, nothing of it
 //! happens any more.
 
 use crate::bed::Bed;

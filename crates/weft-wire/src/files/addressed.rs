@@ -27,9 +27,14 @@ pub struct ShardRequest {
 impl ShardRequest {
     /// The request as bytes.
     pub fn encode(&self) -> Vec<u8> {
+        ShardRequest::encode_of(self.file_system, self.shard, &self.request)
+    }
+
+    /// The bytes of a request to a shard.
+    pub fn encode_of(file_system: VolumeId, shard: u16, request: &FileRequest) -> Vec<u8> {
         let mut e = Encoder::default();
-        e.u64(self.file_system.0).u16(self.shard);
-        self.request.encode(&mut e);
+        e.u64(file_system.0).u16(shard);
+        request.encode(&mut e);
         e.0
     }
 
