@@ -14,7 +14,8 @@ fn above_zero(value: &Value) -> bool {
 fn a_client_beside_repair_is_measured_and_drawn() {
     let bed = Bed::new("repair-beside");
     let tiny = ["bench", "repair", "--tiny", "--only", "beside", "--rounds", "1", "--phase", "300ms"];
-    let rest = ["--working-set", "4MiB", "--out", "repair.json", "--html", "repair.html"];
+    // So large that the client cannot write all that was missed before the resync copies it.
+    let rest = ["--working-set", "64MiB", "--out", "repair.json", "--html", "repair.html"];
     let said = bed.json(&[&tiny[..], &rest].concat());
     // On a machine that does too much else it may be void: then it says why.
     let reasons = said["void_reasons"].as_array().expect("a list");
