@@ -167,6 +167,25 @@ impl FileModel {
         }
     }
 
+    /// Likewise where inodes without a name are purged by somebody else: at any time, so whatever was asked
+    /// about one may be answered with "it is gone".
+    ///
+    /// # Errors
+    /// As [`FileModel::judge`].
+    pub fn judge_beside_purges(&mut self, operation: &Operation, answer: &Answer) -> Result<(), String> {
+        let other = match operation {
+            Operation::Rename(_, to, _) => Some(to.directory),
+            Operation::Link(inode, _) => Some(*inode),
+            _ => None,
+        };
+        let may_be_purged = |inode: InodeNumber| {
+            self.nodes.get(&inode.0).is_some_and(|node| node.names == 0 && !node.is_unnamed)
+        };
+        let is_purged = *answer == Answer::Failed(FileError::Stale)
+            && [Some(operation.inode()), other].into_iter().flatten().any(may_be_purged);
+        if is_purged { Ok(()) } else { self.judge(operation, answer) }
+    }
+
     /// The number of the inode that was made.
     fn adopt(&mut self, operation: &Operation, inode: u64) {
         let node = self.nodes.remove(&0).expect("it was made as number 0");

@@ -481,7 +481,8 @@ async fn rm(place: &FabricPlace, args: &FsRemoveArgs, output: Output) -> Result<
     let removed = Removed { file_system: &args.name, removed, dry_run: args.dry_run };
     output.show(&removed, |removed, _| {
         let would = if removed.dry_run { "would be " } else { "" };
-        format!("{} names {would}removed\n", removed.removed)
+        let names = if removed.removed == 1 { "name" } else { "names" };
+        format!("{} {names} {would}removed\n", removed.removed)
     })
 }
 

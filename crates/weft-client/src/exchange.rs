@@ -197,9 +197,14 @@ impl Exchange<'_> {
         Ok(outcome)
     }
 
-    /// Sends a write to a full replica as a repair, until there is room for it. `None`: begin again.
-    pub(crate) async fn deliver_from_reserve(&self, drive: DriveId) -> Result<Option<Answer>, ClientError> {
-        let ask = Ask { purpose: Purpose::Repair, ..*self.ask };
+    /// Sends a write to a full replica as what may take from its reserve, until there is room for it. `None`:
+    /// begin again.
+    pub(crate) async fn deliver_from_reserve(
+        &self,
+        drive: DriveId,
+        purpose: Purpose,
+    ) -> Result<Option<Answer>, ClientError> {
+        let ask = Ask { purpose, ..*self.ask };
         let exchange = Exchange { ask: &ask, ..*self };
         loop {
             match exchange.deliver(drive).await? {

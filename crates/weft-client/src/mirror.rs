@@ -14,7 +14,7 @@ use crate::mirror_rules::{
 use crate::payload::Payload;
 use crate::session::Session;
 use crate::versions::Operation;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
@@ -42,6 +42,10 @@ pub(crate) struct Mirror {
     session: Rc<Session>,
     /// Drives that refused a write for want of space, and until when they are asked first.
     full: RefCell<BTreeMap<DriveId, Instant>>,
+    /// Whether writes may take space that is kept for the names of files.
+    pub(crate) takes_reserve: Cell<bool>,
+    /// As what a write goes to a full replica when others have taken it.
+    purpose_if_full: Purpose,
 }
 
 impl GroupIo for Mirror {
@@ -151,7 +155,11 @@ impl GroupIo for Mirror {
 
 impl Mirror {
     pub(crate) fn new(session: Rc<Session>) -> Rc<Mirror> {
-        Rc::new(Mirror { session, full: RefCell::default() })
+        let map = session.fabric.map();
+        let is_of_shard = map.volumes.get(&session.volume).is_some_and(|v| v.system_of().is_some());
+        let purpose_if_full = if is_of_shard { Purpose::Reserve } else { Purpose::Repair };
+        let (full, takes_reserve) = Default::default();
+        Rc::new(Mirror { session, full, takes_reserve, purpose_if_full })
     }
 
     /// Puts one version on whatever the write set is, until the whole write set of one epoch has answered
@@ -165,7 +173,8 @@ impl Mirror {
     ) -> Result<Outcome<Vec<bool>>, ClientError> {
         let mut applied = vec![false; at.range.count as usize];
         let trail = Trail::new(operation);
-        let ask = Ask::write(at, version, payload, Purpose::Client, Some(&trail));
+        let purpose = if self.takes_reserve.get() { Purpose::Reserve } else { Purpose::Client };
+        let ask = Ask::write(at, version, payload, purpose, Some(&trail));
         loop {
             let entry = self.entry(at.group).await?;
             if ask.may_be_dropped() {
@@ -242,8 +251,8 @@ impl Mirror {
             }
         }
         for drive in refused {
-            // Others took it, so this one must: a repair may use the reserve that a full drive keeps.
-            match Box::pin(exchange.deliver_from_reserve(drive)).await? {
+            // Others took it, so this one must: from the reserve that a full drive keeps.
+            match Box::pin(exchange.deliver_from_reserve(drive, self.purpose_if_full)).await? {
                 Some(answer) => self.judge(ask.at, &answer, applied)?,
                 None => return Ok(Outcome::Changed),
             }

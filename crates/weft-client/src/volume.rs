@@ -167,6 +167,12 @@ impl Volume {
         self.0.blocks.write(offset, length, bufs).await
     }
 
+    /// Whether writes that begin from now on may take space that drives keep for the names of files when they
+    /// refuse other writes. Targets allow it for the volumes of shards of metadata only.
+    pub fn take_reserve(&self, takes: bool) {
+        self.0.blocks.space.io.takes_reserve.set(takes);
+    }
+
     /// Makes `length` bytes at `offset` read as zeroes, and gives back the space of whole blocks.
     ///
     /// # Errors

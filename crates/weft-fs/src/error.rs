@@ -1,5 +1,6 @@
 //! What can go wrong for who uses a file system.
 
+use crate::path::text;
 use std::rc::Rc;
 use std::time::Duration;
 use thiserror::Error;
@@ -68,6 +69,14 @@ pub enum FsError {
 }
 
 impl FsError {
+    /// The same, of another path: what people have asked for.
+    pub(crate) fn about(self, path: &[u8]) -> FsError {
+        match self {
+            FsError::Refused { error, .. } => FsError::Refused { path: text(path), error },
+            error => error,
+        }
+    }
+
     /// Why a shard has refused it, if one has.
     pub fn refusal(&self) -> Option<FileError> {
         match self {

@@ -103,7 +103,7 @@ impl Mount {
     ) -> Result<Attributes, FsError> {
         let unfinished = unfinished_name(path);
         self.unfinished.borrow_mut().insert(unfinished.clone());
-        let made = self.names.create(&unfinished, new).await?;
+        let made = self.names.create(&unfinished, new).await.map_err(|error| error.about(path))?;
         let written = self.write_whole(&made, path, source, progress).await;
         let finished = match written {
             Ok(size) => self.finish_file(&made, size, (&unfinished, path)).await,

@@ -169,6 +169,15 @@ impl Medium for Memory {
         self.blocks.borrow_mut().extend((block..).zip(bytes.chunks(BLOCK_SIZE).map(<[u8]>::to_vec)));
         Ok(())
     }
+
+    async fn discard(&self, block: u64, count: u64) -> Result<(), MediumError> {
+        self.blocks.borrow_mut().retain(|at, _| !(block..block + count).contains(at));
+        Ok(())
+    }
+
+    fn is_full(&self) -> bool {
+        false
+    }
 }
 
 fn used() -> Used {

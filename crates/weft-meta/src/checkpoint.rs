@@ -3,10 +3,11 @@
 use crate::error::MetaError;
 use crate::key::Key;
 use crate::medium::Medium;
-use crate::place::Places;
+use crate::place::{LOG_BLOCK, Places};
 use crate::shard::{Inner, Shard};
 use crate::superblock::Superblock;
 use crate::tree::{Tree, write_pages};
+use std::ops::Range;
 use std::rc::Rc;
 use weft_rt::{Buf, spawn};
 
@@ -17,10 +18,16 @@ pub(crate) struct Checkpoint {
     pub(crate) places: Places,
 }
 
-/// Begins a checkpoint if a quarter of the log is in use, and none is under way.
+/// Blocks of the log that are in use when a checkpoint begins where there is no space: those before it are
+/// given back, so that the log takes little of what is kept for it.
+const FULL_LOG_BLOCKS: u64 = 64;
+
+/// Begins a checkpoint if a quarter of the log is in use, or some of it where there is no space, and none is
+/// under way.
 pub(crate) fn begin_if_due<M: Medium>(inner: &Rc<Inner<M>>) {
     let used = inner.log_next.get() - inner.log_from.get();
-    if used < u64::from(inner.log_blocks) / 4 {
+    let quarter = u64::from(inner.log_blocks) / 4;
+    if used < if inner.medium.is_full() { quarter.min(FULL_LOG_BLOCKS) } else { quarter } {
         return;
     }
     let Some(checkpoint) = inner.checkpoint.take() else { return };
@@ -61,8 +68,32 @@ async fn write<M: Medium>(inner: &Rc<Inner<M>>, checkpoint: &mut Checkpoint) -> 
     let root = rewritten.tree.root();
     let superblock = Superblock { checkpoint: number, generation, log_next, root, ..newest };
     inner.medium.write(superblock.block(), vec![Buf::from(superblock.encode())]).await?;
+    if inner.medium.is_full() {
+        discard(inner, newest.log_next..log_next, &rewritten.retired).await?;
+    }
     checkpoint.places.give_back(rewritten.retired);
     (checkpoint.newest, checkpoint.tree) = (superblock, rewritten.tree);
+    Ok(())
+}
+
+/// Gives back the space of what nothing reads any more: blocks of the log's stream, and pages. None of them
+/// is written before this is over, for the log is not free there yet, nor the pages.
+async fn discard<M: Medium>(
+    inner: &Rc<Inner<M>>,
+    stream: Range<u64>,
+    pages: &[u64],
+) -> Result<(), MetaError> {
+    let ring = u64::from(inner.log_blocks);
+    let length = (stream.end - stream.start).min(ring);
+    let first = stream.start % ring;
+    let until_end = length.min(ring - first);
+    inner.medium.discard(LOG_BLOCK + first, until_end).await?;
+    if length > until_end {
+        inner.medium.discard(LOG_BLOCK, length - until_end).await?;
+    }
+    for page in pages {
+        inner.medium.discard(*page, 1).await?;
+    }
     Ok(())
 }
 

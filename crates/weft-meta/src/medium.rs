@@ -21,11 +21,22 @@ pub trait Medium: 'static {
     /// If another server has begun, or no copy can be read.
     fn read(&self, block: u64, count: u64) -> impl Future<Output = Result<Vec<Buf>, MediumError>>;
 
-    /// Writes whole blocks from one on.
+    /// Writes whole blocks from one on. Where there is no space it takes what is kept for this medium, and
+    /// where that is used up it waits until there is some.
     ///
     /// # Errors
     /// If another server has begun, or the write may not have happened. The shard is then over.
     fn write(&self, block: u64, bufs: Vec<Buf>) -> impl Future<Output = Result<(), MediumError>>;
+
+    /// Makes blocks read as zeroes, and gives back their space.
+    ///
+    /// # Errors
+    /// Those of [`Medium::write`].
+    fn discard(&self, block: u64, count: u64) -> impl Future<Output = Result<(), MediumError>>;
+
+    /// Whether writes take space that is kept for this medium, because there is no other: what would make
+    /// the shard larger is refused as long as this is so.
+    fn is_full(&self) -> bool;
 }
 
 /// Reads blocks into one piece.

@@ -176,6 +176,10 @@ pub async fn format_shard(medium: &impl Medium, format: &ShardFormat) -> Result<
         return Err(MetaError::damaged("the superblock", SUPERBLOCKS[0], "something is there already"));
     }
     let tables = format.items(FileTime::from_us(wall_clock_us()));
+    let (needed, blocks) = (LOG_BLOCK + u64::from(format.log_blocks), medium.blocks());
+    if needed >= blocks {
+        return Err(MetaError::NoSpace { needed, blocks });
+    }
     let mut superblock = Superblock {
         name: format.name,
         checkpoint: 1,
@@ -268,7 +272,8 @@ impl<M: Medium> Shard<M> {
             return Ok(Err(why));
         }
         let now = FileTime::from_us(wall_clock_us());
-        let Decision { changes, answer } = decide(&inner.tables.borrow(), request, now);
+        let Decision { changes, answer } =
+            decide(&inner.tables.borrow(), request, now, inner.medium.is_full());
         let is_unproved = match changes.is_empty() {
             true => mutated(Mutation::UnprobedRead),
             false => mutated(Mutation::AnswerBeforeAppend),

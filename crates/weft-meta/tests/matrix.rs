@@ -68,6 +68,9 @@ async fn workload(shard: &Shard<Memory>, medium: &Rc<Memory>, record: &Rc<Record
                 if random_below(40) == 0 {
                     shard.checkpoint().await.unwrap();
                 }
+                if random_below(40) == 0 {
+                    medium.fill(!medium.is_full());
+                }
                 serve(&shard, &medium, &record, &request, &model).await;
             }
         })

@@ -15,7 +15,7 @@ use weft_rt::sim;
 use weft_rt::sync::join_all;
 use weft_rt::{now, random_below, random_u64, sleep, spawn, timeout};
 use weft_types::{FileKind, InodeNumber, SessionId};
-use weft_wire::files::{Answer, NameIn, NewInode, Operation, XattrMode};
+use weft_wire::files::{Answer, FileError, NameIn, NewInode, Operation, XattrMode};
 
 /// Operations under way when a session ends, and bytes of each.
 const FLOOD: usize = 40;
@@ -32,6 +32,8 @@ pub struct Names {
     patience: Duration,
     /// How long a client rests between two operations, at most.
     think: Duration,
+    /// Whether the drives may be full at times.
+    may_fill: bool,
     is_over: Cell<bool>,
     found: RefCell<Option<String>>,
     running: Cell<usize>,
@@ -42,12 +44,20 @@ impl Names {
     pub fn start(
         bed: &Rc<Bed>,
         file_system: &'static str,
-        (patience, think): (Duration, Duration),
+        (patience, think, may_fill): (Duration, Duration, bool),
         hosts: std::ops::Range<usize>,
     ) -> Rc<Names> {
         let (is_over, found, running) = (Cell::new(false), RefCell::new(None), Cell::new(hosts.len()));
-        let names =
-            Rc::new(Names { bed: bed.clone(), file_system, patience, think, is_over, found, running });
+        let names = Rc::new(Names {
+            bed: bed.clone(),
+            file_system,
+            patience,
+            think,
+            may_fill,
+            is_over,
+            found,
+            running,
+        });
         for n in hosts {
             let names = names.clone();
             sim::spawn_process(client_host(n), "names", async move {
@@ -119,6 +129,14 @@ async fn live(names: &Rc<Names>, n: usize) -> Result<(), String> {
         let made = NewInode { kind, mode: 0o755, uid: 0, gid: 0, device: 0, target };
         let home = match mounted.ask(Operation::Create(at, made)).await {
             Ok(Answer::Attributes(home)) => home.inode,
+            Ok(Answer::Failed(FileError::NoSpace)) if names.may_fill => {
+                mounted.files.detach().await;
+                if names.is_over.get() {
+                    break;
+                }
+                sleep(names.think).await;
+                continue;
+            }
             Ok(other) => return Err(format!("it has no directory: {other:?}")),
             Err(FsError::SessionOver { .. }) => continue,
             Err(error) => return Err(error.to_string()),
@@ -143,7 +161,8 @@ async fn work(names: &Names, mounted: &Mounted, home: InodeNumber) -> Result<boo
     for _ in 0..10 + random_below(40) {
         let operation = model.any_operation(&mut random_below);
         match mounted.ask(operation.clone()).await {
-            Ok(answer) => model.judge(&operation, &answer)?,
+            Ok(Answer::Failed(FileError::NoSpace)) if names.may_fill && operation.grows() => {}
+            Ok(answer) => model.judge_beside_purges(&operation, &answer)?,
             Err(FsError::SessionOver { .. }) => return Ok(false),
             Err(error) => return Err(error.to_string()),
         }

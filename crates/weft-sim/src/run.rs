@@ -221,7 +221,8 @@ async fn compare(bed: &Rc<Bed>, guard: &Guard) -> Result<u64, String> {
 /// Starts the clients of the file system's names, if there is one, on the hosts behind those of other clients.
 fn start_names(plan: &Plan, bed: &Rc<Bed>, first: usize) -> Rc<Names> {
     let count = if plan.filers > 0 { NAMERS } else { 0 };
-    Names::start(bed, FILES, (NAMES_PATIENCE, NAMES_THINK), first..first + count)
+    let may_fill = plan.faults.iter().any(|planned| matches!(planned.fault, Fault::Full { .. }));
+    Names::start(bed, FILES, (NAMES_PATIENCE, NAMES_THINK, may_fill), first..first + count)
 }
 
 /// Has them come to their end: sessions are swept once what is broken is mended.

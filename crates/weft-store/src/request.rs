@@ -71,6 +71,8 @@ pub struct OpenReport {
 pub enum WriteKind {
     /// A client's own write.
     Client,
+    /// A client's own write that may take space which is kept for names of files.
+    Reserve,
     /// A reader puts what it is about to return (R8): when refused, the version is remembered (R9).
     Repair,
 }

@@ -15,7 +15,7 @@ use crate::map::BlockMap;
 use crate::open_set::is_part_of;
 use crate::record::{RECORD_BYTES_MAX, RECORD_BYTES_MIN, Record};
 use crate::region::{Place, PlaceRun};
-use crate::request::Usage;
+use crate::request::{Usage, WriteKind};
 use crate::superblock::{PageRef, Superblock};
 use crate::tree::UNKNOWN;
 use std::collections::{BTreeMap, BTreeSet};
@@ -49,6 +49,11 @@ const RESERVE_SHARE: u64 = 1024;
 /// part of a small drive.
 const REPAIR_BLOCKS_MAX: u64 = 16_384;
 const REPAIR_SHARE: u64 = 128;
+
+/// Blocks kept for the names of files besides, so that files can be removed from a full drive: 64 MiB, the log
+/// of a shard; a small part of a small drive. Repairs leave them alone: there may be any number of those.
+const NAMES_BLOCKS_MAX: u64 = 16_384;
+const NAMES_SHARE: u64 = 128;
 
 /// A zone's entry in the zone table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -304,14 +309,21 @@ impl State {
         fixed + 2 * state_pages + PAGES_PER_LEAF * leaves
     }
 
-    /// Blocks that are kept for repairs when clients' own writes are refused.
-    pub(crate) fn repair_reserve(&self) -> u64 {
-        REPAIR_BLOCKS_MAX.min(self.capacity_blocks / REPAIR_SHARE)
+    /// Blocks that a write of this kind leaves for others, beside what checkpoints need.
+    pub(crate) fn kept_from(&self, kind: WriteKind) -> u64 {
+        let share = |most: u64, share: u64| most.min(self.capacity_blocks / share);
+        let for_repairs = share(REPAIR_BLOCKS_MAX, REPAIR_SHARE);
+        let for_names = share(NAMES_BLOCKS_MAX, NAMES_SHARE);
+        match kind {
+            WriteKind::Client => for_names + for_repairs,
+            WriteKind::Repair => for_names,
+            WriteKind::Reserve => 0,
+        }
     }
 
     /// Blocks that a client's write could take now.
     pub(crate) fn free_for_data(&self) -> u64 {
-        self.bitmap.free().saturating_sub(self.reserve(0) + self.repair_reserve())
+        self.bitmap.free().saturating_sub(self.reserve(0) + self.kept_from(WriteKind::Client))
     }
 
     /// Blocks that a write could take after the next checkpoints.

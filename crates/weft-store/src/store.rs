@@ -534,14 +534,12 @@ fn check_room(state: &State, write: &Write, judged: &Judged) -> Option<Outcome> 
     if put == 0 {
         return None;
     }
-    let needed_blocks = if matches!(write.payload, Payload::Data { .. }) { put } else { 0 };
     // A repair finishes a write that other replicas took already: room is kept for it when clients' own writes
     // are refused.
-    let kept = match write.kind {
-        WriteKind::Client if needed_blocks > 0 => state.repair_reserve(),
-        _ => 0,
+    let needed_blocks = match write.payload {
+        Payload::Data { .. } => put + state.kept_from(write.kind),
+        Payload::Zero => 0,
     };
-    let needed_blocks = needed_blocks + kept;
     match state.room_for(needed_blocks, judged.new_leaves) {
         Room::Enough => None,
         short => Some(Outcome::NoRoom { needed_blocks, short }),

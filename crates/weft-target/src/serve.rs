@@ -47,13 +47,20 @@ impl Target {
                 return answer;
             }
         };
+        if head.purpose == Purpose::Reserve && !self.is_of_shard(&head) {
+            return Answer::error(Status::Invalid, "space is kept for the volumes of shards only");
+        }
         advance(&admitted, &head);
         let write = Write {
             group: head.group,
             object: head.object,
             range: head.range,
             version: head.version,
-            kind: if head.purpose == Purpose::Repair { WriteKind::Repair } else { WriteKind::Client },
+            kind: match head.purpose {
+                Purpose::Client => WriteKind::Client,
+                Purpose::Reserve => WriteKind::Reserve,
+                Purpose::Repair => WriteKind::Repair,
+            },
             payload,
         };
         let written = admitted.drive().store.write(write).await;
@@ -76,6 +83,12 @@ impl Target {
                 }
             }
         }
+    }
+
+    /// Whether a request is to the volume of a shard of metadata.
+    fn is_of_shard(&self, head: &DataRequest) -> bool {
+        let volume = head.object.owner().volume();
+        self.map().is_some_and(|map| map.volumes.get(&volume).is_some_and(|v| v.system_of().is_some()))
     }
 
     /// A read of data, or of versions only (R8).
@@ -185,7 +198,7 @@ fn parse_write(peer: &Peer, request: &Request) -> Result<(DataRequest, Payload),
     if head.version == Version::ZERO {
         return Err(invalid("a write needs a version".into()));
     }
-    if head.purpose == Purpose::Client && head.version.slot() != head.slot {
+    if head.purpose != Purpose::Repair && head.version.slot() != head.slot {
         return Err(invalid("the version is of another slot than the request".into()));
     }
     if request.kind == Kind::WriteZeroes {

@@ -102,6 +102,9 @@ pub enum Purpose {
     Client = 0,
     /// Part of the slow read path: put what a reader is about to return (R8, R9), or ask for versions for it.
     Repair = 1,
+    /// A client's own write to the volume of a shard of metadata, which may take space that is kept for these
+    /// when other writes are refused. The names of a full pool can be changed so, and files removed.
+    Reserve = 2,
 }
 
 impl DataRequest {
@@ -152,6 +155,7 @@ impl DataRequest {
             purpose: match d.u8()? {
                 0 => Purpose::Client,
                 1 => Purpose::Repair,
+                2 => Purpose::Reserve,
                 other => return Err(DecodeError::Invalid { field: "purpose", value: u64::from(other) }),
             },
             scope: Scope { column: d.u8()?, ..Scope::default() },

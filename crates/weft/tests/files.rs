@@ -80,6 +80,43 @@ fn files_live_through_the_death_of_the_node_that_serves_their_names() {
     bed.ok(&["down"]);
 }
 
+/// A pool is filled with files: names can still be removed, and nothing new comes until there is space.
+#[test]
+fn files_are_removed_from_a_full_pool() {
+    let bed = Bed::new("files-full");
+    bed.up(3, 1);
+    bed.ok(&["fs", "create", "home"]);
+    wait_until("the shards are served", || !server(&bed).is_empty());
+    let pieces: Vec<Vec<u8>> = [700_000, 4096].iter().map(|bytes| sample(*bytes, 7)).collect();
+    for (n, piece) in pieces.iter().enumerate() {
+        fs::write(bed.path(&format!("file{n}")), piece).expect("written");
+    }
+    bed.ok(&["fs", "mkdir", "home", "/kept"]);
+    // Large files until one does not fit, and small ones until nothing does.
+    let mut put = 0;
+    for (n, name) in ["file0", "file1"].iter().enumerate() {
+        while bed.weft(&["fs", "put", "home", name, &format!("/{n}-{put}")]).code == 0 {
+            put += 1;
+        }
+    }
+    assert!(put > 10, "{put} files fit");
+    wait_until("nothing new is taken", || {
+        bed.weft(&["fs", "mkdir", "home", &format!("/{put}-new")]).code != 0
+    });
+    bed.weft(&["fs", "mkdir", "home", "/more"]).fails(1, &["/more: no space is left", "remove something"]);
+    bed.ok(&["fs", "get", "home", "/0-0", "back"]);
+    assert!(fs::read(bed.path("back")).expect("it is there") == pieces[0]);
+    // Many removals: each is an append, and none takes what is not given back.
+    bed.ok(&["fs", "rm", "home", "/kept"]);
+    let listed = names_of(&bed, "/");
+    for name in listed.iter().filter(|name| name.starts_with("0-") || name.starts_with("1-")) {
+        bed.ok(&["fs", "rm", "home", "--recursive", &format!("/{name}")]);
+    }
+    wait_until("there is space again", || bed.weft(&["fs", "mkdir", "home", "/again"]).code == 0);
+    bed.ok(&["fs", "put", "home", "file0", "/again/"]);
+    bed.ok(&["down"]);
+}
+
 fn names_of(bed: &Bed, path: &str) -> Vec<String> {
     let listed = bed.json(&["fs", "ls", "home", path]);
     let files = listed["files"].as_array().expect("a list").clone();

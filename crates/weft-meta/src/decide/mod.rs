@@ -35,12 +35,13 @@ impl Decision {
     }
 }
 
-/// What an operation does to these tables at this time.
+/// What an operation does to these tables at this time. Where there is no space (`is_full`), what would make
+/// the tables larger is refused.
 ///
 /// An operation that can change something is decided once (F1): its answer is part of the changes, and what
 /// is sent again is answered from there. That is so also of one that fails: sent again later, it might
 /// succeed after its client was told that it had failed.
-pub fn decide(tables: &Tables, request: &FileRequest, now: FileTime) -> Decision {
+pub fn decide(tables: &Tables, request: &FileRequest, now: FileTime, is_full: bool) -> Decision {
     if !request.operation.changes() {
         let mut draft = Draft::new(tables, now);
         let answer = carry_out(&mut draft, &request.operation).unwrap_or_else(Answer::Failed);
@@ -65,7 +66,11 @@ pub fn decide(tables: &Tables, request: &FileRequest, now: FileTime) -> Decision
         };
     }
     let mut draft = Draft::new(tables, now);
-    let answer = match carry_out(&mut draft, &request.operation) {
+    let carried_out = match is_full && request.operation.grows() {
+        true => Err(FileError::NoSpace),
+        false => carry_out(&mut draft, &request.operation),
+    };
+    let answer = match carried_out {
         Ok(answer) => answer,
         Err(error) if mutated(Mutation::FailuresForgotten) => return Decision::refused(error),
         Err(error) => {

@@ -30,6 +30,7 @@ struct State {
     writes: Cell<usize>,
     /// Writes to these blocks do not complete, nor take effect.
     held: RefCell<Range<u64>>,
+    is_full: Cell<bool>,
 }
 
 /// A server's attach to a medium. Clones of the medium are made by [`Memory::attach`].
@@ -79,6 +80,11 @@ impl Memory {
     /// From now on, writes that begin in these blocks do not complete, nor take effect.
     pub fn hold(&self, blocks: Range<u64>) {
         self.state.held.replace(blocks);
+    }
+
+    /// From now on there is no space, or some again.
+    pub fn fill(&self, is_full: bool) {
+        self.state.is_full.set(is_full);
     }
 
     /// How many events there were.
@@ -131,5 +137,16 @@ impl Medium for Memory {
         self.state.blocks.borrow_mut().extend((block..).zip(blocks));
         self.state.events.borrow_mut().push(Event::Completed(number));
         Ok(())
+    }
+
+    async fn discard(&self, block: u64, count: u64) -> Result<(), MediumError> {
+        let zeroes = (0..count).map(|_| Buf::from(vec![0; BLOCK_SIZE])).collect();
+        self.write(block, zeroes).await?;
+        self.state.blocks.borrow_mut().retain(|at, _| !(block..block + count).contains(at));
+        Ok(())
+    }
+
+    fn is_full(&self) -> bool {
+        self.state.is_full.get()
     }
 }

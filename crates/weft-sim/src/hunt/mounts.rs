@@ -24,7 +24,7 @@ pub async fn run() -> Result<(), String> {
     let _know_files = KnowFiles::begin();
     let stage = Stage::set(3, 2).await;
     stage.bed.create_file_system(FILES, 2, 1).await;
-    let names = Names::start(&stage.bed, FILES, (PATIENCE, THINK), 0..3);
+    let names = Names::start(&stage.bed, FILES, (PATIENCE, THINK, false), 0..3);
     for _ in 0..2 + random_below(3) {
         sleep(Duration::from_millis(50 + random_below(400))).await;
         let node = random_below(3) as usize;

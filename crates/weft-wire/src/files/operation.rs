@@ -169,6 +169,18 @@ impl Operation {
         }
     }
 
+    /// Whether it may make the tables of a shard larger: refused where there is no space.
+    pub fn grows(&self) -> bool {
+        match self {
+            Operation::Create(..)
+            | Operation::CreateUnnamed(..)
+            | Operation::Link(..)
+            | Operation::SetXattr(..) => true,
+            Operation::Rename(from, to, _) => to.name.len() > from.name.len(),
+            _ => false,
+        }
+    }
+
     /// Whether it can change anything, and so has to happen once.
     pub fn changes(&self) -> bool {
         match self {

@@ -54,7 +54,7 @@ variants!(Status {
     NotReady,
     Unsupported,
 });
-variants!(Purpose { Client, Repair });
+variants!(Purpose { Client, Repair, Reserve });
 variants!(Verdict { Applied, Superseded });
 variants!(Content { Zero, Data, Damaged });
 
