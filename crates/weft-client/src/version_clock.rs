@@ -70,12 +70,24 @@ impl VersionClock {
         self.shift.set(self.shift.get().min(clock - self.own() as i64));
     }
 
+    /// Notes the manager's clock, as a target's: this machine's may be far behind.
+    pub(crate) fn saw_manager(&self) {
+        if let Some(us) = self.manager_us() {
+            self.saw(clock_counter(us));
+        }
+    }
+
+    /// What the manager's clock is by now, in microseconds.
+    fn manager_us(&self) -> Option<u64> {
+        let (at, us) = self.manager?;
+        Some(us.saturating_add(u64::try_from(at.elapsed().as_micros()).unwrap_or(u64::MAX)))
+    }
+
     /// This machine's clock, or the latest that the manager's allows.
     fn own(&self) -> u64 {
         let wall = clock_counter(wall_clock_us()).min(COUNTER_SANE_MAX);
-        let Some((at, us)) = self.manager else { return wall };
-        let since = u64::try_from(at.elapsed().as_micros()).unwrap_or(u64::MAX);
-        wall.min(clock_counter(us.saturating_add(since)).saturating_add(AHEAD_OF_MANAGER_MAX))
+        let Some(us) = self.manager_us() else { return wall };
+        wall.min(clock_counter(us).saturating_add(AHEAD_OF_MANAGER_MAX))
     }
 }
 

@@ -180,6 +180,7 @@ impl Versions {
     /// Raises the watermark of a group in which nothing is under way to what the clock was a little while
     /// ago: whatever is written there later is above it. Says whether nothing is under way.
     pub(crate) fn pass_over(&self, group: GroupId) -> bool {
+        self.clock.saw_manager();
         let until = self.clock.counter().saturating_sub(PASSED_OVER_AFTER);
         let mut groups = self.groups.borrow_mut();
         let g = groups.entry(group).or_default();

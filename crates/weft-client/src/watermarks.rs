@@ -24,6 +24,10 @@ const WATERMARK_RETRY: Duration = Duration::from_secs(1);
 /// changes, short beside the time after which tombstones are forgotten.
 const PASS_OVER_AFTER: Duration = Duration::from_secs(5);
 
+/// How often groups are looked at in which nothing is under way: a tombstone that another session makes is
+/// forgotten once every session has passed it over, and a note of that may have been lost.
+const PASS_OVER_EVERY: Duration = Duration::from_secs(30);
+
 /// Up to when the members of groups know that nothing of the session comes, as far as somebody may ask.
 #[derive(Default)]
 pub(crate) struct PassedOver {
@@ -31,14 +35,15 @@ pub(crate) struct PassedOver {
     known: RefCell<BTreeMap<GroupId, (Epoch, u64)>>,
     /// Groups are looked at soon.
     is_due: Cell<bool>,
+    /// All groups are looked at some time later.
+    is_due_again: Cell<bool>,
 }
 
 impl Session {
     /// Tells the members of groups in which nothing is under way that nothing older comes, some time after
-    /// the session has begun, or a group an epoch, or the fabric has another manager: members may have heard
-    /// nothing of this session, the manager may not know who was a member before, and as long as the session
-    /// is idle no request tells them (R7). A note that is lost leaves the floor where it is until the next
-    /// epoch.
+    /// the session has begun, or a group an epoch, or the fabric has another manager, and from time to time:
+    /// members may have heard nothing of this session, the manager may not know who was a member before, and
+    /// as long as the session is idle no request tells them (R7).
     pub(crate) fn pass_over_later(&self) {
         if self.passed_over.is_due.replace(true) {
             return;
@@ -51,6 +56,22 @@ impl Session {
             if let Some(session) = this.upgrade() {
                 session.passed_over.is_due.set(false);
                 session.pass_over().await;
+            }
+        });
+    }
+
+    /// Has all groups looked at again some time later, whatever their members know.
+    fn pass_over_again_later(&self) {
+        if self.passed_over.is_due_again.replace(true) {
+            return;
+        }
+        let this = self.this.clone();
+        spawn(async move {
+            sleep(PASS_OVER_EVERY).await;
+            if let Some(session) = this.upgrade() {
+                session.passed_over.is_due_again.set(false);
+                session.passed_over.known.borrow_mut().clear();
+                session.pass_over_later();
             }
         });
     }
@@ -81,6 +102,7 @@ impl Session {
         if is_one_busy {
             self.pass_over_later();
         }
+        self.pass_over_again_later();
     }
 
     /// The groups of the volume, as far as they are known.

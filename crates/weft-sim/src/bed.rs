@@ -619,6 +619,12 @@ impl Bed {
         nodes.chain(manager).for_each(|process| sim::set_wall_skew(process, skew_us));
     }
 
+    /// Puts the clocks of all hosts right.
+    pub fn put_clocks_right(&self) {
+        let hosts: Vec<IpAddr> = self.skews.borrow().keys().copied().collect();
+        hosts.into_iter().for_each(|host| self.set_clock(host, 0));
+    }
+
     fn skew(&self, host: IpAddr) -> i64 {
         self.skews.borrow().get(&host).copied().unwrap_or(0)
     }

@@ -10,11 +10,13 @@ use weft_types::Role;
 /// Virtual time within which the last tombstones are gone: some rounds, and a walk over each drive's map.
 const GONE_WITHIN: Duration = Duration::from_secs(60);
 
-/// Waits until no in-sync member of a group has a tombstone.
+/// Waits until no in-sync member of a group has a tombstone. Clocks are put right first: a session that writes
+/// nothing, on a machine whose clock is behind by more than is followed, keeps what others discard.
 ///
 /// # Errors
 /// Who still has one after a long time.
 pub async fn check(bed: &Rc<Bed>) -> Result<(), String> {
+    bed.put_clocks_right();
     let from = now();
     loop {
         let map = bed.map().await;
