@@ -20,6 +20,15 @@ struct Node {
     names: u32,
     parent: u64,
     is_unnamed: bool,
+    is_held: bool,
+    reserved_end: u64,
+}
+
+impl Node {
+    /// Whether it may be purged.
+    fn is_orphan(&self) -> bool {
+        self.names == 0 && !self.is_held
+    }
 }
 
 /// What is expected of an answer.
@@ -32,6 +41,8 @@ enum Expected {
     Listed(BTreeMap<Vec<u8>, u64>),
     Bytes(Vec<u8>),
     Names(Vec<Vec<u8>>),
+    Done,
+    Reserved(u64),
     Failed(FileError),
 }
 
@@ -93,7 +104,7 @@ impl FileModel {
     pub fn any_operation(&self, dice: Dice<'_>) -> Operation {
         let xattr = [&b"user.a"[..], b"user.b", b"user.c", b""][dice(4) as usize].to_vec();
         let modes = [RenameMode::Replace, RenameMode::Keep, RenameMode::Exchange];
-        match dice(30) {
+        match dice(35) {
             0..8 => Operation::Create(self.any_name(dice), FileModel::any_new(dice)),
             8 => Operation::CreateUnnamed(self.any_inode(dice), FileModel::any_new(dice)),
             9..11 => Operation::Link(self.any_inode(dice), self.any_name(dice)),
@@ -121,7 +132,11 @@ impl FileModel {
                 let value = vec![dice(256) as u8; length];
                 Operation::SetXattr(self.any_inode(dice), xattr, value, modes[dice(3) as usize])
             }
-            _ => Operation::RemoveXattr(self.any_inode(dice), xattr),
+            29 => Operation::RemoveXattr(self.any_inode(dice), xattr),
+            30..32 => Operation::Hold(self.any_inode(dice)),
+            32..34 => Operation::Release(self.any_inode(dice)),
+            _ if dice(2) == 0 => Operation::Unreserve(self.any_inode(dice), dice(3) << dice(62)),
+            _ => Operation::Reserve(self.any_inode(dice), dice(3) << dice(62)),
         }
     }
 
@@ -155,7 +170,8 @@ impl FileModel {
             (Answer::Bytes(bytes), _) => Expected::Bytes(bytes.clone()),
             (Answer::Names(names), _) => Expected::Names(names.clone()),
             (Answer::Failed(error), _) => Expected::Failed(*error),
-            (Answer::Done, _) => return Err("an operation is answered with nothing".to_owned()),
+            (Answer::Done, _) => Expected::Done,
+            (Answer::Reserved(before), _) => Expected::Reserved(*before),
         };
         match found == expected {
             true => Ok(()),
@@ -178,9 +194,7 @@ impl FileModel {
             Operation::Link(inode, _) => Some(*inode),
             _ => None,
         };
-        let may_be_purged = |inode: InodeNumber| {
-            self.nodes.get(&inode.0).is_some_and(|node| node.names == 0 && !node.is_unnamed)
-        };
+        let may_be_purged = |inode: InodeNumber| self.nodes.get(&inode.0).is_some_and(Node::is_orphan);
         let is_purged = *answer == Answer::Failed(FileError::Stale)
             && [Some(operation.inode()), other].into_iter().flatten().any(may_be_purged);
         if is_purged { Ok(()) } else { self.judge(operation, answer) }
@@ -212,13 +226,9 @@ impl FileModel {
         assert_eq!(node.names, 0);
     }
 
-    /// Inodes that have lost their last name.
+    /// Inodes without a name that are not held.
     pub fn orphans(&self) -> Vec<u64> {
-        self.nodes
-            .iter()
-            .filter(|(_, node)| node.names == 0 && !node.is_unnamed)
-            .map(|(inode, _)| *inode)
-            .collect()
+        self.nodes.iter().filter(|(_, node)| node.is_orphan()).map(|(inode, _)| *inode).collect()
     }
 
     fn node(&self, inode: InodeNumber) -> Result<&Node, FileError> {
@@ -299,7 +309,40 @@ impl FileModel {
             },
             Operation::Unlink(at) => self.unlink(at),
             Operation::RemoveDirectory(at) => self.remove_directory(at),
+            Operation::Hold(inode) => match self.node(*inode)? {
+                node if node.is_orphan() => Err(FileError::Stale),
+                _ => {
+                    self.change(inode.0).is_held = true;
+                    Ok(self.seen(inode.0))
+                }
+            },
+            Operation::Release(inode) => {
+                if let Some(node) = self.nodes.get_mut(&inode.0) {
+                    node.is_held = false;
+                }
+                Ok(Expected::Done)
+            }
+            Operation::Reserve(inode, end) => self.move_end(*inode, *end, u64::max),
+            Operation::Unreserve(inode, end) => self.move_end(*inode, *end, u64::min),
             xattr => self.carry_out_on_xattrs(xattr),
+        }
+    }
+
+    fn move_end(
+        &mut self,
+        inode: InodeNumber,
+        end: u64,
+        choose: fn(u64, u64) -> u64,
+    ) -> Result<Expected, FileError> {
+        match self.node(inode)?.kind {
+            REGULAR if end > 1 << 58 => Err(FileError::TooLarge),
+            REGULAR => {
+                let node = self.change(inode.0);
+                let before = node.reserved_end;
+                node.reserved_end = choose(before, end);
+                Ok(Expected::Reserved(before))
+            }
+            _ => Err(FileError::Invalid),
         }
     }
 
@@ -373,6 +416,7 @@ impl FileModel {
             names,
             parent: directory.0,
             is_unnamed: names == 0,
+            is_held: names == 0,
             ..Node::default()
         };
         self.nodes.insert(0, node);
@@ -389,7 +433,7 @@ impl FileModel {
         if taken.is_some() {
             return Err(FileError::Exists);
         }
-        if node.names == 0 && !node.is_unnamed {
+        if node.names == 0 && !(node.is_unnamed && node.is_held) {
             return Err(FileError::NotFound);
         }
         self.change(at.directory.0).entries.insert(at.name.clone(), inode.0);

@@ -29,6 +29,7 @@ mod locate;
 mod log;
 mod manager;
 mod map;
+mod mount;
 mod node;
 mod output;
 mod pages;
@@ -67,6 +68,7 @@ pub use locate::FabricPlace;
 pub use log::{LogArgs, LogFormat};
 pub use manager::{ManagerCommand, ManagerRunArgs};
 pub use map::{MapCommand, MapRestoreArgs};
+pub use mount::{MountArgs, UmountArgs};
 pub use node::{NodeCommand, NodeRunArgs};
 pub use output::{Output, note, report};
 pub use pages::{ManArgs, man};
@@ -158,6 +160,18 @@ pub enum Command {
     /// File systems: files and directories on the fabric
     #[command(subcommand)]
     Fs(FsCommand),
+    /// Mount a file system at a folder of this machine
+    ///
+    /// It is an ordinary folder then, for every program and user of this machine, with the permissions that its
+    /// files have. The command returns when it is mounted; a process in the background serves it until it is unmounted.
+    ///
+    /// One mount of a file system writes at a time; others mount it with --read-only. What a program has synced, or
+    /// closed, is durable on all copies.
+    Mount(MountArgs),
+    /// End a mount
+    ///
+    /// What is written is durable when this returns. Also takes away a mount whose process has died.
+    Umount(UmountArgs),
     /// Clients that have attached volumes or file systems
     #[command(subcommand)]
     Session(SessionCommand),
@@ -214,6 +228,8 @@ pub trait Engines {
     fn map_restore(&self, args: MapRestoreArgs, output: Output) -> Result<(), CliError>;
     fn volume_serve(&self, args: VolumeServeArgs, place: FabricPlace, output: Output)
     -> Result<(), CliError>;
+    fn mount(&self, args: MountArgs, place: FabricPlace, output: Output) -> Result<(), CliError>;
+    fn umount(&self, args: UmountArgs, output: Output) -> Result<(), CliError>;
 }
 
 /// Carries out a command.
@@ -238,6 +254,37 @@ pub fn run(globals: &Globals, command: Command, engines: &dyn Engines) -> Result
             block_on(async move { map::verify(&file, output).await })
         }
         Command::Volume(VolumeCommand::Serve(args)) => engines.volume_serve(args, place, output),
+        Command::Mount(args) => engines.mount(args, place, output),
+        Command::Umount(args) => engines.umount(args, output),
+        command @ (Command::Up(_)
+        | Command::Down(_)
+        | Command::Manager(ManagerCommand::Start | ManagerCommand::Stop { .. })
+        | Command::Node(NodeCommand::Start { .. } | NodeCommand::Stop { .. })) => {
+            run_local(globals, command, output)
+        }
+        Command::Volume(VolumeCommand::Import(args)) => {
+            block_on(async move { transfer::import(&place, &args, output).await })
+        }
+        Command::Volume(VolumeCommand::Export(args)) => {
+            block_on(async move { transfer::export(&place, &args, output).await })
+        }
+        Command::Fs(FsCommand::Files(command)) => {
+            block_on(async move { files::run(&place, command, output).await })
+        }
+        Command::Report(args) => report::report(&args, output),
+        Command::Status => block_on(async move { status::status(&place, output).await }),
+        Command::Events(args) => block_on(async move { events::events(&place, &args, output).await }),
+        Command::Watch(args) => block_on(async move { watch::watch(&place, &args, output).await }),
+        asked => block_on(async move {
+            let connection = Connection::open(&place).await?;
+            ask(&connection, asked, output).await
+        }),
+    }
+}
+
+/// Carries out a command for a fabric of processes on this machine.
+fn run_local(globals: &Globals, command: Command, output: Output) -> Result<(), CliError> {
+    match command {
         Command::Up(args) => {
             let folder = globals.folder(args.dir.as_ref())?;
             block_on(async move { local::up(&args, &folder, output).await })
@@ -262,23 +309,7 @@ pub fn run(globals: &Globals, command: Command, engines: &dyn Engines) -> Result
             let folder = globals.folder(None)?;
             block_on(async move { local::stop_member(&folder, &name, kill, output).await })
         }
-        Command::Volume(VolumeCommand::Import(args)) => {
-            block_on(async move { transfer::import(&place, &args, output).await })
-        }
-        Command::Volume(VolumeCommand::Export(args)) => {
-            block_on(async move { transfer::export(&place, &args, output).await })
-        }
-        Command::Fs(FsCommand::Files(command)) => {
-            block_on(async move { files::run(&place, command, output).await })
-        }
-        Command::Report(args) => report::report(&args, output),
-        Command::Status => block_on(async move { status::status(&place, output).await }),
-        Command::Events(args) => block_on(async move { events::events(&place, &args, output).await }),
-        Command::Watch(args) => block_on(async move { watch::watch(&place, &args, output).await }),
-        asked => block_on(async move {
-            let connection = Connection::open(&place).await?;
-            ask(&connection, asked, output).await
-        }),
+        _ => unreachable!("the others need no fabric on this machine"),
     }
 }
 

@@ -5,11 +5,14 @@
 
 mod caller;
 mod error;
+mod files;
 mod mount;
 mod namespace;
+mod open_file;
 mod path;
 
 pub use caller::{Caller, Shards, Unanswerable};
 pub use error::FsError;
+pub use files::{Files, HowToOpen};
 pub use mount::{Mount, Source};
 pub use namespace::{DirectoryEntry, Namespace, NewFile};

@@ -14,8 +14,8 @@ use std::time::Duration;
 use weft_client::{AttachMode, AttachOptions, ClientError, Fabric, File, FileLayout, FileSystem};
 use weft_rt::sync::join_all;
 use weft_rt::{Buf, random_u64};
-use weft_types::{Attributes, BLOCK_SIZE, with_causes};
-use weft_wire::files::{Answer, AttributeChanges, FileError, FileRequest, SetTime};
+use weft_types::{Attributes, BLOCK_SIZE, SessionId, with_causes};
+use weft_wire::files::{Answer, AttributeChanges, FileError, FileRequest, Operation, SetTime};
 
 /// Bytes of a file that are read or written by one call, and how many of these are under way.
 const PIECE_BYTES: usize = 1 << 20;
@@ -133,8 +133,8 @@ impl Mount {
                 size += bytes.len() as u64;
                 pieces.push((at, padded(bytes)));
             }
-            // Whoever removes the file finds by its size how far it may have been written.
-            self.set_size(made, size, path).await?;
+            // Whoever removes the file finds by this how far it may have been written.
+            self.names.ask(path, made.inode, Operation::Reserve(made.inode, size)).await?;
             let written = pieces.into_iter().map(|(at, bytes)| file.write(at, vec![Buf::from(bytes)]));
             for written in join_all(written).await {
                 written.map_err(|error| data_error(path, &error))?;
@@ -152,14 +152,10 @@ impl Mount {
         size: u64,
         (from, to): (&[u8], &[u8]),
     ) -> Result<Attributes, FsError> {
-        self.set_size(made, size, to).await?;
-        self.names.rename(from, to).await
-    }
-
-    async fn set_size(&self, made: &Attributes, size: u64, path: &[u8]) -> Result<(), FsError> {
         let changes =
             AttributeChanges { size: Some(size), modified: Some(SetTime::Now), ..Default::default() };
-        self.names.change(made.inode, changes, path).await.map(drop)
+        self.names.change(made.inode, changes, to).await?;
+        self.names.rename(from, to).await
     }
 
     /// Reads a whole file, and gives each part of it to `take`, in order.
@@ -201,8 +197,18 @@ impl Mount {
         }
     }
 
+    /// The session of this attach.
+    pub fn session_id(&self) -> SessionId {
+        self.files.session_id()
+    }
+
+    /// What it may do.
+    pub fn mode(&self) -> AttachMode {
+        self.files.mode()
+    }
+
     /// The data of an inode.
-    fn data_of(&self, attributes: &Attributes, path: &[u8]) -> Result<File, FsError> {
+    pub(crate) fn data_of(&self, attributes: &Attributes, path: &[u8]) -> Result<File, FsError> {
         let layout = FileLayout::decode(&attributes.layout);
         let layout =
             layout.map_err(|error| FsError::Data { path: text(path), error: with_causes(&error).into() })?;

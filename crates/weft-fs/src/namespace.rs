@@ -81,9 +81,10 @@ impl<S: Shards> Namespace<S> {
             let last = self.walk(path, &mut way).await?;
             let found = match last {
                 Some(name) => {
-                    self.attributes(path, Operation::Find(NameIn { directory: way.directory, name })).await?
+                    self.attributes_by(path, Operation::Find(NameIn { directory: way.directory, name }))
+                        .await?
                 }
-                None => self.attributes(path, Operation::Attributes(way.directory)).await?,
+                None => self.attributes_by(path, Operation::Attributes(way.directory)).await?,
             };
             if found.kind == FileKind::Symlink && (follows || must_be_directory) {
                 self.follow(path, &mut way, found.inode).await?;
@@ -129,7 +130,7 @@ impl<S: Shards> Namespace<S> {
     ) -> Result<Attributes, FsError> {
         let at = self.place(path, FileError::Exists).await?;
         let NewFile { mode, uid, gid } = new;
-        self.attributes(path, Operation::Create(at, NewInode { kind, mode, uid, gid, device: 0, target }))
+        self.attributes_by(path, Operation::Create(at, NewInode { kind, mode, uid, gid, device: 0, target }))
             .await
     }
 
@@ -138,7 +139,7 @@ impl<S: Shards> Namespace<S> {
     /// # Errors
     /// If it is gone.
     pub async fn attributes_of(&self, inode: InodeNumber, path: &[u8]) -> Result<Attributes, FsError> {
-        self.attributes(path, Operation::Attributes(inode)).await
+        self.attributes_by(path, Operation::Attributes(inode)).await
     }
 
     /// Changes attributes of an inode. `path` is what it is called in errors.
@@ -151,7 +152,7 @@ impl<S: Shards> Namespace<S> {
         changes: AttributeChanges,
         path: &[u8],
     ) -> Result<Attributes, FsError> {
-        self.attributes(path, Operation::Change(inode, changes)).await
+        self.attributes_by(path, Operation::Change(inode, changes)).await
     }
 
     /// All entries of a directory, without `.` and `..`, in the order of their cookies. Each part of some
@@ -187,7 +188,7 @@ impl<S: Shards> Namespace<S> {
             FileKind::Directory => Operation::RemoveDirectory(at),
             _ => Operation::Unlink(at),
         };
-        self.attributes(path, operation).await
+        self.attributes_by(path, operation).await
     }
 
     /// Removes the name of what is no directory.
@@ -196,7 +197,7 @@ impl<S: Shards> Namespace<S> {
     /// If there is nothing, or a directory.
     pub async fn unlink(&self, path: &[u8]) -> Result<Attributes, FsError> {
         let at = self.place(path, FileError::Invalid).await?;
-        self.attributes(path, Operation::Unlink(at)).await
+        self.attributes_by(path, Operation::Unlink(at)).await
     }
 
     /// Gives what has one path another one; what had that loses it.
@@ -206,7 +207,7 @@ impl<S: Shards> Namespace<S> {
     pub async fn rename(&self, from: &[u8], to: &[u8]) -> Result<Attributes, FsError> {
         let old = self.place(from, FileError::Invalid).await?;
         let new = self.place(to, FileError::Invalid).await?;
-        self.attributes(from, Operation::Rename(old, new, RenameMode::Replace)).await
+        self.attributes_by(from, Operation::Rename(old, new, RenameMode::Replace)).await
     }
 
     /// The directory of a path's last name, and that name; `nameless` is why a path without one is refused.
@@ -229,7 +230,7 @@ impl<S: Shards> Namespace<S> {
                 return Ok(Some(name));
             }
             let at = NameIn { directory: way.directory, name };
-            let found = self.attributes(path, Operation::Find(at)).await?;
+            let found = self.attributes_by(path, Operation::Find(at)).await?;
             match found.kind {
                 FileKind::Symlink => self.follow(path, way, found.inode).await?,
                 _ => way.directory = found.inode,
@@ -263,7 +264,12 @@ impl<S: Shards> Namespace<S> {
         }
     }
 
-    async fn attributes(&self, path: &[u8], operation: Operation) -> Result<Attributes, FsError> {
+    /// Carries out an operation that is answered with attributes.
+    pub(crate) async fn attributes_by(
+        &self,
+        path: &[u8],
+        operation: Operation,
+    ) -> Result<Attributes, FsError> {
         let inode = operation.inode();
         match self.ask(path, inode, operation).await? {
             Answer::Attributes(attributes) => Ok(attributes),
@@ -271,7 +277,13 @@ impl<S: Shards> Namespace<S> {
         }
     }
 
-    async fn ask(&self, path: &[u8], inode: InodeNumber, operation: Operation) -> Result<Answer, FsError> {
+    /// Has the shard of an inode carry out an operation.
+    pub(crate) async fn ask(
+        &self,
+        path: &[u8],
+        inode: InodeNumber,
+        operation: Operation,
+    ) -> Result<Answer, FsError> {
         match self.caller.call(inode.shard(), operation).await? {
             Answer::Failed(error) => Err(FsError::Refused { path: text(path), error }),
             answer => Ok(answer),

@@ -150,6 +150,7 @@ pub fn check_tables(tables: &Tables) -> Vec<TableFinding> {
     check.inodes();
     check.orphans();
     check.owned();
+    check.held();
     check.sessions();
     check.findings
 }
@@ -275,6 +276,14 @@ impl Check<'_> {
             let Some(KeyParts::Xattr(inode, name, piece)) = key.parts() else { continue };
             self.owner("an extended attribute", inode, |_| true);
             self.pieces(inode, piece, |piece| Key::xattr(inode, name, piece));
+        }
+    }
+
+    /// What sessions have open is there.
+    fn held(&mut self) {
+        for (key, _) in self.tables.of(Table::Held) {
+            let Some(KeyParts::Held(inode, _)) = key.parts() else { continue };
+            self.owner("a hold", inode, |_| true);
         }
     }
 

@@ -26,6 +26,8 @@ pub enum Table {
     Xattr = 8,
     /// By inode: those without a name that are to be purged.
     Orphan = 9,
+    /// By inode and session: who has it open, and keeps it from being purged.
+    Held = 10,
 }
 
 /// A key: at most [`Key::BYTES_MAX`] bytes.
@@ -45,6 +47,7 @@ pub enum KeyParts<'a> {
     Target(InodeNumber, u8),
     Xattr(InodeNumber, &'a [u8], u8),
     Orphan(InodeNumber),
+    Held(InodeNumber, SessionId),
 }
 
 impl Key {
@@ -115,6 +118,11 @@ impl Key {
         Key::of(Table::Orphan, &[inode.0], &[])
     }
 
+    /// A session that has an inode open.
+    pub fn held(inode: InodeNumber, session: SessionId) -> Key {
+        Key::of(Table::Held, &[inode.0, session.0], &[])
+    }
+
     /// The first key of a table.
     pub fn first_of(table: Table) -> Key {
         Key::of(table, &[], &[])
@@ -162,6 +170,9 @@ impl Key {
                 fits.then_some(KeyParts::Xattr(inode, name, *piece))
             }
             n if n == Table::Orphan as u8 => is_last.then_some(KeyParts::Orphan(inode)),
+            n if n == Table::Held as u8 => {
+                whole_number(rest).map(|session| KeyParts::Held(inode, SessionId(session)))
+            }
             _ => None,
         }
     }
@@ -203,6 +214,7 @@ mod tests {
             (Key::target(inode, 1), KeyParts::Target(inode, 1)),
             (Key::xattr(inode, name, 2), KeyParts::Xattr(inode, name, 2)),
             (Key::orphan(inode), KeyParts::Orphan(inode)),
+            (Key::held(inode, session), KeyParts::Held(inode, session)),
         ];
         assert!(keys.is_sorted_by(|a, b| a.0 < b.0));
         for (key, parts) in &keys {
@@ -213,7 +225,7 @@ mod tests {
 
     #[test]
     fn bytes_that_are_no_key_are_refused() {
-        for bytes in [&[][..], &[0], &[10; 9], &[1, 0], &[4; 8], &[4; 10], &[6; 17], &[8; 12]] {
+        for bytes in [&[][..], &[0], &[11; 9], &[10; 9], &[1, 0], &[4; 8], &[4; 10], &[6; 17], &[8; 12]] {
             assert_eq!(Key::from_bytes(bytes), None, "{bytes:?}");
         }
     }

@@ -4,13 +4,14 @@
 //! can name any more, and no others.
 
 use crate::error::MetaError;
+use crate::record::Inode;
 use crate::shard::Shard;
 use crate::volume_medium::VolumeMedium;
 use std::time::Duration;
 use weft_client::{AttachMode, AttachOptions, ClientError, Fabric, FileLayout, FileSystem};
 use weft_rt::sync::join_all;
 use weft_rt::{sleep, wall_clock_us};
-use weft_types::{Attributes, BLOCK_SIZE, FileKind, FileTime, InodeNumber, with_causes};
+use weft_types::{BLOCK_SIZE, FileKind, FileTime, InodeNumber, with_causes};
 
 /// How often it is looked for such files.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -66,11 +67,9 @@ async fn purge_once(shard: &Shard<VolumeMedium>, fabric: &Fabric, name: &str) ->
     }
     let options = AttachOptions { mode: AttachMode::Shared, ..AttachOptions::default() };
     let files = fabric.attach_file_system(name, options).await?;
-    // Files are written from their beginning, so none has data behind what all drives together can hold.
-    let most = fabric.map().drives.values().filter_map(|drive| drive.capacity.bytes()).sum();
     let mut outcome = Ok(());
     while outcome.is_ok() && !due.is_empty() {
-        let given_back = join_all(due.iter().map(|orphan| give_back(shard, (&files, most), orphan))).await;
+        let given_back = join_all(due.iter().map(|orphan| give_back(shard, &files, orphan))).await;
         outcome = given_back.into_iter().collect();
         due = self::due(shard).await.unwrap_or_default();
     }
@@ -79,30 +78,26 @@ async fn purge_once(shard: &Shard<VolumeMedium>, fabric: &Fabric, name: &str) ->
 }
 
 /// Inodes without a name that have rested.
-async fn due(shard: &Shard<VolumeMedium>) -> Result<Vec<Attributes>, MetaError> {
+async fn due(shard: &Shard<VolumeMedium>) -> Result<Vec<Inode>, MetaError> {
     if !shard.may_have_orphans() {
         return Ok(Vec::new());
     }
     let until = FileTime::from_us(wall_clock_us().saturating_sub(REST.as_micros() as u64));
     let orphans = shard.orphans(AT_ONCE).await?;
-    let attributes =
-        |inode: InodeNumber| shard.with_tables(|tables| tables.inode(inode)).map(|i| i.attributes);
-    Ok(orphans.into_iter().filter_map(attributes).filter(|a| a.changed <= until).collect())
+    let found = |inode: InodeNumber| shard.with_tables(|tables| tables.inode(inode));
+    Ok(orphans.into_iter().filter_map(found).filter(|i| i.attributes.changed <= until).collect())
 }
 
-async fn give_back(
-    shard: &Shard<VolumeMedium>,
-    (files, most): (&FileSystem, u64),
-    orphan: &Attributes,
-) -> Result<(), Trouble> {
-    if orphan.kind == FileKind::Regular && orphan.size > 0 {
-        let layout = FileLayout::decode(&orphan.layout).map_err(ClientError::Layout)?;
-        let file = files.file(orphan.inode.0, layout)?;
-        let end = orphan.size.next_multiple_of(BLOCK_SIZE as u64).min(file.size_max()).min(most);
+async fn give_back(shard: &Shard<VolumeMedium>, files: &FileSystem, orphan: &Inode) -> Result<(), Trouble> {
+    let attributes = &orphan.attributes;
+    if attributes.kind == FileKind::Regular && orphan.reserved_end > 0 {
+        let layout = FileLayout::decode(&attributes.layout).map_err(ClientError::Layout)?;
+        let file = files.file(attributes.inode.0, layout)?;
+        let end = orphan.reserved_end.next_multiple_of(BLOCK_SIZE as u64).min(file.size_max());
         for at in (0..end).step_by(STEP_BYTES) {
             file.discard(at, (end - at).min(STEP_BYTES as u64)).await?;
         }
     }
-    shard.purge(orphan.inode).await?;
+    shard.purge(attributes.inode).await?;
     Ok(())
 }

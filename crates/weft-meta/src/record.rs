@@ -236,6 +236,6 @@ pub(crate) fn check_value(key: &Key, value: &[u8]) -> Result<(), DecodeError> {
             (0, 0..4) => Err(DecodeError::Short { offset: 0, needed: 4, found: value.len() }),
             _ => Ok(()),
         },
-        KeyParts::Orphan(_) => Decoder::new(value).finish(),
+        KeyParts::Orphan(_) | KeyParts::Held(..) => Decoder::new(value).finish(),
     }
 }

@@ -20,8 +20,10 @@ use weft_rt::sync::{Either, Notify, race};
 use weft_rt::{Buf, Listener, sleep, spawn};
 use weft_target::Target;
 use weft_types::limits::{FRAME_HEAD_MAX, SHARD_REQUESTS_MAX};
-use weft_types::{FabricMap, SessionId, SessionState, Volume, VolumeId, VolumeState, with_causes};
-use weft_wire::files::{Answer, ShardRequest};
+use weft_types::{
+    FabricMap, InodeNumber, SessionId, SessionState, Volume, VolumeId, VolumeState, with_causes,
+};
+use weft_wire::files::{Answer, Operation, ShardRequest};
 use weft_wire::{Encoder, Kind, Status};
 
 /// First and longest pause before a shard that could not be opened is tried again.
@@ -36,7 +38,7 @@ const VOLUME_PATIENCE: Duration = Duration::from_secs(600);
 type Key = (VolumeId, u16);
 
 /// How often answers of sessions that are over are forgotten.
-const FORGET_EVERY: Duration = Duration::from_secs(60);
+const FORGET_EVERY: Duration = Duration::from_secs(5);
 
 /// The shards that are served beside one target.
 pub struct ShardServer {
@@ -349,7 +351,7 @@ impl ShardServer {
                 refused(Status::Invalid, format!("session {session} is of {}", listed.volume))
             }
             Some(listed) if listed.state == SessionState::Open => {
-                match listed.mode == AttachMode::ReadOnly && asked.request.operation.changes() {
+                match listed.mode == AttachMode::ReadOnly && !may_read_only(&asked.request.operation) {
                     true => refused(Status::Refused, format!("session {session} only reads")),
                     false => Ok(()),
                 }
@@ -360,6 +362,15 @@ impl ShardServer {
             }
             None => refused(Status::NotServing, format!("session {session} is not known here yet")),
         }
+    }
+}
+
+/// Whether a session that only reads may ask for this: what it has open stays as long as it has.
+fn may_read_only(operation: &Operation) -> bool {
+    match operation {
+        Operation::Hold(inode) => *inode != InodeNumber::ROOT,
+        Operation::Release(_) => true,
+        operation => !operation.changes(),
     }
 }
 

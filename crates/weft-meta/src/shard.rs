@@ -286,8 +286,8 @@ impl<M: Medium> Shard<M> {
         Ok(Ok(answer))
     }
 
-    /// Forgets what is kept for sessions that are over for good: none of their operations is decided any
-    /// more. Does some of it, and says whether that was all.
+    /// Forgets what is kept for sessions that are over for good, and what they have open: none of their
+    /// operations is decided any more. Does some of it, and says whether that was all.
     ///
     /// # Errors
     /// If the shard has ended.
@@ -296,9 +296,11 @@ impl<M: Medium> Shard<M> {
         inner.wait_for_room().await?;
         let (changes, is_all) = {
             let tables = inner.tables.borrow();
-            let kept = tables.of(Table::Session).chain(tables.of(Table::Answer));
+            let kept = [Table::Session, Table::Answer, Table::Held].into_iter().flat_map(|t| tables.of(t));
             let of_session = |key: &Key| match key.parts() {
-                Some(KeyParts::Session(session) | KeyParts::Answer(session, _)) => Some(session),
+                Some(
+                    KeyParts::Session(session) | KeyParts::Answer(session, _) | KeyParts::Held(_, session),
+                ) => Some(session),
                 _ => None,
             };
             let over = kept.map(|(key, _)| key).filter(|key| of_session(key).is_some_and(&is_over));
@@ -318,8 +320,8 @@ impl<M: Medium> Shard<M> {
         self.inner().tables.borrow().of(Table::Orphan).next().is_some()
     }
 
-    /// Inodes that have lost their last name, at most `limit`: none of them gets a name again, whatever
-    /// happens. Those that were made without a name are not among them, for they may get one.
+    /// Inodes that have no name, and that no session has open, at most `limit`: none of them gets a name
+    /// again, whatever happens, nor is it opened.
     ///
     /// # Errors
     /// If the shard has ended.
@@ -390,10 +392,9 @@ impl<M: Medium> Shard<M> {
 /// Items that one round of a purge removes: a tenth of the largest batch.
 const PURGED_ITEMS: usize = 256;
 
-/// Whether an inode has lost its last name for good.
+/// Whether an inode has no name, and never gets one: who gives it one has to have it open.
 fn is_orphan(tables: &Tables, inode: InodeNumber) -> bool {
-    let found = tables.inode(inode);
-    tables.get(&Key::orphan(inode)).is_some() && found.is_none_or(|inode| !inode.is_unnamed)
+    tables.get(&Key::orphan(inode)).is_some() && (!tables.is_held(inode) || mutated(Mutation::HoldForgotten))
 }
 
 /// What removes an inode from the tables, or some of what belongs to it; and whether nothing is left.

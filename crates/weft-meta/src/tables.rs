@@ -108,6 +108,20 @@ impl Tables {
         self.get(&Key::inode(inode)).map(|bytes| Inode::decode(bytes).expect("values are checked"))
     }
 
+    /// Whether a session has an inode open.
+    pub fn is_held(&self, inode: InodeNumber) -> bool {
+        self.holders(inode).next().is_some()
+    }
+
+    /// The sessions that have an inode open.
+    pub fn holders(&self, inode: InodeNumber) -> impl Iterator<Item = SessionId> {
+        let from = self.from(Key::held(inode, SessionId(0)));
+        from.map_while(move |(key, _)| match key.parts() {
+            Some(KeyParts::Held(held, session)) if held == inode => Some(session),
+            _ => None,
+        })
+    }
+
     /// The first part of a directory.
     pub fn part(&self, directory: InodeNumber) -> Option<Part> {
         self.get(&Key::part(directory, 0)).map(|bytes| Part::decode(bytes).expect("values are checked"))

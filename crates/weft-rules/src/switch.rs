@@ -132,6 +132,7 @@ mutations! {
     SessionNotCheckedAgain, "F1", "session-not-checked-again", "What waited is decided for a dead session.";
     AnswerBeforeAppend, "F2", "answer-before-append", "An answer leaves before the log has it.";
     UnprobedRead, "F2", "unprobed-read", "A read is answered without proof.";
+    HoldForgotten, "F9", "hold-forgotten", "A file without a name is purged while it is open.";
     CrcNotChecked, "damage", "crc-not-checked", "A drive does not check the data that it reads.";
     ClientTrustsData, "damage", "client-trusts-data", "A client does not check the data that it is sent.";
     DamageReadsAsZeroes, "damage", "damage-reads-as-zeroes", "A block that does not match its checksum reads as zeroes.";

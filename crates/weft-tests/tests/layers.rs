@@ -36,6 +36,7 @@ const LAYERS: &[(&str, Layer)] = &[
     ("weft-meta", Engine),
     ("weft-fs", Engine),
     ("weft-nbd", Face),
+    ("weft-fuse", Face),
     ("weft-cli", Face),
     ("weft-bench", Face),
     ("weft-metrics", Face),

@@ -137,6 +137,11 @@ pub const FILE_OPERATIONS_MAX: u64 = 256;
 /// Requests that one server of shards has begun and not answered: beyond it, clients are told to ask again.
 pub const SHARD_REQUESTS_MAX: usize = 16_384;
 
+/// Requests of the kernel for one mount that are under way; at so many no more are read, and their callers
+/// wait in the kernel. Four times what the kernel sends for its own caches at once, so that programs have
+/// their part.
+pub const FUSE_REQUESTS_MAX: usize = 1024;
+
 /// Entries of a directory in one answer: with names and attributes a few hundred KiB.
 pub const LISTED_ENTRIES_MAX: u32 = 1024;
 

@@ -18,6 +18,7 @@ mod known;
 mod locate;
 mod logging;
 mod manager;
+mod mount;
 mod node;
 mod part;
 mod recover;
@@ -34,8 +35,8 @@ use std::process::ExitCode;
 use tracing_subscriber::filter::LevelFilter;
 use weft_cli::{
     CliError, DriveFormatArgs, DriveLocateArgs, Engines, Exit, FabricCollectArgs, FabricInitArgs,
-    FabricPlace, FabricRecoverArgs, Globals, ManagerRunArgs, MapRestoreArgs, NodeRunArgs, Output,
-    VolumeServeArgs,
+    FabricPlace, FabricRecoverArgs, Globals, ManagerRunArgs, MapRestoreArgs, MountArgs, NodeRunArgs, Output,
+    UmountArgs, VolumeServeArgs,
 };
 
 /// Requests are many small pieces of memory, taken and given back by one thread: this allocator spends a
@@ -159,6 +160,14 @@ impl Engines for Whole {
         let daemon = Daemon { kind: "nbd", node: None, default: LevelFilter::WARN };
         logging::start_for_daemon(daemon, &args.log)?;
         weft_cli::block_on(serve::serve(args, place, output))
+    }
+
+    fn mount(&self, args: MountArgs, place: FabricPlace, output: Output) -> Result<(), CliError> {
+        mount::mount(args, place, output)
+    }
+
+    fn umount(&self, args: UmountArgs, output: Output) -> Result<(), CliError> {
+        mount::umount(&args, output)
     }
 }
 

@@ -5,20 +5,22 @@ use crate::key::Key;
 use crate::record::{Entry, Inode, PIECE_BYTES, Part, Value};
 use crate::tables::Tables;
 use weft_types::limits::FILE_NAME_BYTES_MAX;
-use weft_types::{Attributes, FileKind, FileTime, InodeNumber};
+use weft_types::{Attributes, FileKind, FileTime, InodeNumber, SessionId};
 use weft_wire::files::{FileError, NameIn};
 
 /// Tables with changes on top of them. Whoever reads here sees the changes.
 pub(super) struct Draft<'t> {
     pub(super) tables: &'t Tables,
+    /// The session that asks.
+    pub(super) session: SessionId,
     pub(super) now: FileTime,
     /// In the order in which they were made; few, so they are searched one by one.
     pub(super) changes: Vec<Change>,
 }
 
 impl<'t> Draft<'t> {
-    pub(super) fn new(tables: &'t Tables, now: FileTime) -> Draft<'t> {
-        Draft { tables, now, changes: Vec::new() }
+    pub(super) fn new(tables: &'t Tables, session: SessionId, now: FileTime) -> Draft<'t> {
+        Draft { tables, session, now, changes: Vec::new() }
     }
 
     /// The value of a key.

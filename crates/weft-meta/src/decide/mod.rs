@@ -3,6 +3,7 @@
 
 mod attributes;
 mod draft;
+mod hold;
 mod list;
 mod names;
 mod new_inode;
@@ -43,7 +44,7 @@ impl Decision {
 /// succeed after its client was told that it had failed.
 pub fn decide(tables: &Tables, request: &FileRequest, now: FileTime, is_full: bool) -> Decision {
     if !request.operation.changes() {
-        let mut draft = Draft::new(tables, now);
+        let mut draft = Draft::new(tables, request.session, now);
         let answer = carry_out(&mut draft, &request.operation).unwrap_or_else(Answer::Failed);
         debug_assert!(draft.changes.is_empty(), "{:?} changes something", request.operation);
         return Decision { changes: Vec::new(), answer };
@@ -65,7 +66,7 @@ pub fn decide(tables: &Tables, request: &FileRequest, now: FileTime, is_full: bo
             false => Decision::refused(FileError::OutOfOrder),
         };
     }
-    let mut draft = Draft::new(tables, now);
+    let mut draft = Draft::new(tables, request.session, now);
     let carried_out = match is_full && request.operation.grows() {
         true => Err(FileError::NoSpace),
         false => carry_out(&mut draft, &request.operation),
@@ -115,5 +116,9 @@ fn carry_out(draft: &mut Draft<'_>, operation: &Operation) -> Result<Answer, Fil
         Operation::XattrNames(inode) => draft.xattr_names(*inode),
         Operation::SetXattr(inode, name, value, mode) => draft.set_xattr(*inode, name, value, *mode),
         Operation::RemoveXattr(inode, name) => draft.remove_xattr(*inode, name),
+        Operation::Hold(inode) => draft.hold(*inode),
+        Operation::Release(inode) => draft.release(*inode),
+        Operation::Reserve(inode, end) => draft.move_end(*inode, *end, u64::max),
+        Operation::Unreserve(inode, end) => draft.move_end(*inode, *end, u64::min),
     }
 }

@@ -26,7 +26,9 @@ impl Draft<'_> {
             return Err(FileError::Exists);
         }
         let attributes = &mut inode.attributes;
-        if attributes.links == 0 && !inode.is_unnamed {
+        let is_held = self.tables.get(&Key::held(attributes.inode, self.session)).is_some();
+        // One that the session does not have open may be purged at this very time.
+        if attributes.links == 0 && !(inode.is_unnamed && is_held) {
             return Err(FileError::NotFound);
         }
         if attributes.links >= FILE_LINKS_MAX {

@@ -2,7 +2,7 @@
 
 use super::draft::Draft;
 use crate::key::Key;
-use crate::record::{Entry, Inode, Part, ShardRecord};
+use crate::record::{Entry, Inode, Part, ShardRecord, Value};
 use weft_types::limits::LINK_TARGET_BYTES_MAX;
 use weft_types::{Attributes, FileKind, InodeNumber};
 use weft_wire::files::{Answer, FileError, NameIn, NewInode};
@@ -34,7 +34,7 @@ impl Draft<'_> {
         Ok(Answer::Attributes(self.seen(&inode)))
     }
 
-    /// Makes a file without a name.
+    /// Makes a file without a name, which the session has open.
     pub(super) fn create_unnamed(
         &mut self,
         directory: InodeNumber,
@@ -48,6 +48,7 @@ impl Draft<'_> {
         inode.is_unnamed = true;
         self.put(Key::inode(inode.attributes.inode), inode.encode());
         self.orphan(inode.attributes.inode);
+        self.put(Key::held(inode.attributes.inode, self.session), Value::from([]));
         Ok(Answer::Attributes(inode.attributes))
     }
 

@@ -11,12 +11,14 @@ mod error;
 mod file;
 mod gather;
 mod op;
+mod ready;
 mod signal;
 mod socket;
 mod spin;
 
 pub use error::{KERNEL_OLDEST, RtError};
 pub(crate) use file::DriveFile;
+pub(crate) use ready::PolledFile;
 pub(crate) use signal::Signals;
 pub(crate) use socket::{SocketListener, SocketReceiver, SocketStream};
 pub use spin::Spin;

@@ -112,6 +112,10 @@ impl Scene {
                     if random_below(60) == 0 {
                         let _ = shard.checkpoint().await;
                     }
+                    if random_below(30) == 0 {
+                        let orphans = shard.orphans(64).await.unwrap_or_default();
+                        let _ = join_all(orphans.into_iter().map(|inode| shard.purge(inode))).await;
+                    }
                     match shard.serve(&request).await {
                         // Some answers are lost.
                         Ok(answer) if random_below(12) > 0 => answers.send(answer),
@@ -179,7 +183,10 @@ impl Client {
         while !client.scene.is_ending.get() && now() < until {
             let operation = client.model.any_operation(&mut random_below);
             let answer = client.carry_out(operation.clone()).await?;
-            client.model.judge(&operation, &answer).map_err(|what| format!("client {n}: {what}"))?;
+            client
+                .model
+                .judge_beside_purges(&operation, &answer)
+                .map_err(|what| format!("client {n}: {what}"))?;
             sleep(Duration::from_micros(random_below(2_000))).await;
         }
         Ok(())

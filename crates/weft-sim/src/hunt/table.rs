@@ -399,6 +399,7 @@ pub const HUNTS: &[Hunt] = &[
     hunt(&[RoomHeld], Scenario::Rooms, 5),
     hunt(&[NoAnswers], Scenario::Shard, 40),
     hunt(&[FailuresForgotten], Scenario::Shard, 200),
+    hunt(&[HoldForgotten], Scenario::Shard, 200),
     hunt(&[OldNumbersTaken], Scenario::Shard, 40),
     hunt(&[SessionNotCheckedAgain], Scenario::Waiting, 20),
     hunt(&[AnswerBeforeAppend], Scenario::Shard, 40),

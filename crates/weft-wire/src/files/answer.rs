@@ -57,10 +57,13 @@ pub enum FileError {
     /// `EIO`: more operations in flight than a session may have, or a number that was answered for good.
     #[error("the session's numbers do not fit")]
     OutOfOrder = 14,
+    /// `EBUSY`.
+    #[error("another mount writes to the file system")]
+    Busy = 15,
 }
 
 impl FileError {
-    const ALL: [FileError; 14] = [
+    const ALL: [FileError; 15] = [
         FileError::NotFound,
         FileError::Exists,
         FileError::NotDirectory,
@@ -75,6 +78,7 @@ impl FileError {
         FileError::NotPermitted,
         FileError::Stale,
         FileError::OutOfOrder,
+        FileError::Busy,
     ];
 
     /// The error with this number.
@@ -120,6 +124,8 @@ pub enum Answer {
     Names(Vec<Vec<u8>>),
     /// Nothing was changed.
     Failed(FileError),
+    /// Until now nothing lay from this offset on in the file.
+    Reserved(u64),
 }
 
 impl Answer {
@@ -145,6 +151,9 @@ impl Answer {
             Answer::Failed(error) => {
                 e.u8(6).u8(*error as u8);
             }
+            Answer::Reserved(before) => {
+                e.u8(7).u64(*before);
+            }
         }
     }
 
@@ -169,6 +178,7 @@ impl Answer {
                 let error = FileError::from_u8(n);
                 Answer::Failed(error.ok_or(DecodeError::Invalid { field: "file error", value: n.into() })?)
             }
+            7 => Answer::Reserved(d.u64()?),
             n => return Err(DecodeError::Invalid { field: "answer", value: n.into() }),
         })
     }

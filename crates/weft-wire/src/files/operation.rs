@@ -138,6 +138,17 @@ pub enum Operation {
     SetXattr(InodeNumber, Vec<u8>, Vec<u8>, XattrMode),
     /// Removes an extended attribute.
     RemoveXattr(InodeNumber, Vec<u8>),
+    /// The session has the inode open: it is not purged before the session has released it or is over, whether
+    /// or not it has a name. Refused if it has no name, and nobody holds it. The root directory is held
+    /// by one session at a time: by the mount that writes.
+    Hold(InodeNumber),
+    /// The session has the inode open no more.
+    Release(InodeNumber),
+    /// Bytes may be written up to this offset of a file, which are found when it is purged. Answered with the
+    /// end until then; that is never lowered by this.
+    Reserve(InodeNumber, u64),
+    /// What lay in a file from this offset on is given back. Answered with the end until then.
+    Unreserve(InodeNumber, u64),
 }
 
 impl Operation {
@@ -165,7 +176,11 @@ impl Operation {
             | Operation::Xattr(inode, _)
             | Operation::XattrNames(inode)
             | Operation::SetXattr(inode, ..)
-            | Operation::RemoveXattr(inode, _) => *inode,
+            | Operation::RemoveXattr(inode, _)
+            | Operation::Hold(inode)
+            | Operation::Release(inode)
+            | Operation::Reserve(inode, _)
+            | Operation::Unreserve(inode, _) => *inode,
         }
     }
 
@@ -198,7 +213,11 @@ impl Operation {
             | Operation::Rename(..)
             | Operation::Change(..)
             | Operation::SetXattr(..)
-            | Operation::RemoveXattr(..) => true,
+            | Operation::RemoveXattr(..)
+            | Operation::Hold(_)
+            | Operation::Release(_)
+            | Operation::Reserve(..)
+            | Operation::Unreserve(..) => true,
         }
     }
 }
@@ -262,6 +281,18 @@ impl Operation {
                 encode_bytes(e, value);
             }
             Operation::RemoveXattr(inode, name) => encode_bytes(e.u8(15).u64(inode.0), name),
+            Operation::Hold(inode) => {
+                e.u8(16).u64(inode.0);
+            }
+            Operation::Release(inode) => {
+                e.u8(17).u64(inode.0);
+            }
+            Operation::Reserve(inode, end) => {
+                e.u8(18).u64(inode.0).u64(*end);
+            }
+            Operation::Unreserve(inode, end) => {
+                e.u8(19).u64(inode.0).u64(*end);
+            }
         }
     }
 
@@ -294,6 +325,10 @@ impl Operation {
                 Operation::SetXattr(inode, name, value, mode)
             }
             15 => Operation::RemoveXattr(decode_inode(d)?, decode_xattr_name(d)?),
+            16 => Operation::Hold(decode_inode(d)?),
+            17 => Operation::Release(decode_inode(d)?),
+            18 => Operation::Reserve(decode_inode(d)?, d.u64()?),
+            19 => Operation::Unreserve(decode_inode(d)?, d.u64()?),
             n => return Err(DecodeError::Invalid { field: "operation", value: n.into() }),
         })
     }

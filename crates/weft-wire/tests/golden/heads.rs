@@ -123,7 +123,8 @@ fn data_requests() {
     let read = DataRequest { version: Version::ZERO, ..data_request(Purpose::Client) };
     let write = data_request(Purpose::Client);
     let settle = data_request(Purpose::Repair);
-    covers([&read, &write, &settle].map(|request| &request.purpose));
+    let reserve = data_request(Purpose::Reserve);
+    covers([&read, &write, &reserve, &settle].map(|request| &request.purpose));
     let crcs = || vec![0x0102_0304, 0x0506_0708];
     let inode = DataRequest { object: objects()[1], ..read };
     let cases = [
@@ -132,6 +133,7 @@ fn data_requests() {
         data_case(1, "write zeroes", write, vec![]),
         data_case(1, "settle", settle, vec![]),
         data_case(1, "of an inode's object", inode, vec![]),
+        data_case(2, "write from the reserve, protocol 2", reserve, crcs()),
         data_case(2, "read or versions, protocol 2", read, vec![]),
         data_case(2, "write, protocol 2", write, crcs()),
         data_case(2, "read with a scope, protocol 2", DataRequest { scope: scope(), ..read }, vec![]),

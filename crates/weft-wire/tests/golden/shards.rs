@@ -25,8 +25,12 @@ variants!(Operation {
     XattrNames,
     SetXattr,
     RemoveXattr,
+    Hold,
+    Release,
+    Reserve,
+    Unreserve,
 });
-variants!(Answer { Attributes, Done, Listed, Bytes, Names, Failed });
+variants!(Answer { Attributes, Done, Listed, Bytes, Names, Failed, Reserved });
 
 fn at(name: &[u8]) -> NameIn {
     NameIn { directory: InodeNumber::new(3, 5), name: name.to_vec() }
@@ -63,6 +67,10 @@ fn operations() -> Vec<Operation> {
         Operation::XattrNames(inode),
         Operation::SetXattr(inode, name.clone(), b"blue".to_vec(), XattrMode::Create),
         Operation::RemoveXattr(inode, name),
+        Operation::Hold(inode),
+        Operation::Release(inode),
+        Operation::Reserve(inode, 0x0010_0000),
+        Operation::Unreserve(inode, 0x1000),
     ]
 }
 
@@ -92,6 +100,7 @@ fn answers() -> Vec<Answer> {
         Answer::Bytes(b"../target".to_vec()),
         Answer::Names(vec![b"user.a".to_vec(), b"user.b".to_vec()]),
         Answer::Failed(FileError::NotEmpty),
+        Answer::Reserved(0x0010_0000),
     ]
 }
 

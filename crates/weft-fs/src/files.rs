@@ -1,0 +1,507 @@
+//! A file system by inode numbers, as a kernel uses it: names, and files that are open.
+//!
+//! It owns which files are open on this mount, and that the shard knows each of them: a file that loses its
+//! name stays until it is closed (F9). One mount of a file system writes; it keeps that right until it ends.
+
+use crate::error::FsError;
+use crate::mount::Mount;
+use crate::namespace::Namespace;
+use crate::open_file::OpenFile;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::{Rc, Weak};
+use std::time::Duration;
+use weft_client::{AttachMode, FileSystem};
+use weft_rt::sync::join_all;
+use weft_rt::{Buf, sleep, spawn};
+use weft_types::limits::LISTED_ENTRIES_MAX;
+use weft_types::{Attributes, FileKind, InodeNumber};
+use weft_wire::files::{
+    Answer, AttributeChanges, FileError, Listed, NameIn, NewInode, Operation, RenameMode, XattrMode,
+};
+
+/// How long size and times of a file that is written may stay unknown to the shard.
+const TELL_EVERY: Duration = Duration::from_secs(1);
+
+/// An open file of a mount.
+type Open = OpenFile<FileSystem>;
+
+/// What a file is opened for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HowToOpen {
+    /// It is written.
+    pub writes: bool,
+    /// It loses its contents first.
+    pub truncates: bool,
+}
+
+/// A mounted file system. Clones are the same.
+#[derive(Clone)]
+pub struct Files(Rc<Inner>);
+
+struct Inner {
+    mount: Mount,
+    names: Namespace<FileSystem>,
+    open: RefCell<BTreeMap<InodeNumber, Rc<Open>>>,
+    handles: RefCell<BTreeMap<u64, Rc<Open>>>,
+    last_handle: Cell<u64>,
+    /// Counts the files of which the shard was told that they are closed.
+    releases: Cell<u64>,
+}
+
+impl Files {
+    /// Begins to use an attached file system. One that is attached to be written is written by this mount
+    /// alone from now on.
+    ///
+    /// # Errors
+    /// If another mount writes to it ([`FileError::Busy`]), or no shard answers.
+    pub async fn begin(mount: Mount) -> Result<Files, FsError> {
+        let names = mount.names().clone();
+        if mount.mode() != AttachMode::ReadOnly {
+            names.attributes_by(b"", Operation::Hold(InodeNumber::ROOT)).await?;
+        }
+        let inner = Inner {
+            mount,
+            names,
+            open: RefCell::default(),
+            handles: RefCell::default(),
+            last_handle: Cell::new(0),
+            releases: Cell::new(0),
+        };
+        let files = Files(Rc::new(inner));
+        spawn(tell_from_time_to_time(Rc::downgrade(&files.0)));
+        Ok(files)
+    }
+
+    /// Ends the mount: what the shards have not heard is told first.
+    ///
+    /// # Errors
+    /// If that fails; it has ended then, too.
+    pub async fn end(&self) -> Result<(), FsError> {
+        let told = self.sync_all().await;
+        self.0.mount.detach().await;
+        told
+    }
+
+    /// What has a name.
+    ///
+    /// # Errors
+    /// If there is nothing.
+    pub async fn find(&self, directory: InodeNumber, name: &[u8]) -> Result<Attributes, FsError> {
+        self.look(name, Operation::Find(at(directory, name))).await
+    }
+
+    /// Attributes of an inode.
+    ///
+    /// # Errors
+    /// If it is gone.
+    pub async fn attributes(&self, inode: InodeNumber) -> Result<Attributes, FsError> {
+        self.look(b"", Operation::Attributes(inode)).await
+    }
+
+    /// Changes attributes. A file that becomes shorter gives its space back.
+    ///
+    /// # Errors
+    /// If it is gone, or cannot have them.
+    pub async fn change(&self, inode: InodeNumber, changes: AttributeChanges) -> Result<Attributes, FsError> {
+        let Some(size) = changes.size else {
+            return self.look(b"", Operation::Change(inode, changes)).await;
+        };
+        let file = self.take(inode).await?;
+        let resized = file.resize(size).await;
+        let rest = AttributeChanges { size: None, ..changes };
+        let changed = match resized {
+            Ok(_) if rest != AttributeChanges::default() => {
+                self.look(b"", Operation::Change(inode, rest)).await
+            }
+            resized => resized,
+        };
+        self.give_back(file).await;
+        changed
+    }
+
+    /// Target of a symbolic link.
+    ///
+    /// # Errors
+    /// If it is none.
+    pub async fn target(&self, inode: InodeNumber) -> Result<Vec<u8>, FsError> {
+        self.bytes(Operation::Target(inode)).await
+    }
+
+    /// Makes what is no open file, with a name.
+    ///
+    /// # Errors
+    /// If the name is taken.
+    pub async fn make(
+        &self,
+        directory: InodeNumber,
+        name: &[u8],
+        new: NewInode,
+    ) -> Result<Attributes, FsError> {
+        self.look(name, Operation::Create(at(directory, name), new)).await
+    }
+
+    /// Makes a file with a name, and opens it.
+    ///
+    /// # Errors
+    /// As [`Files::make`].
+    pub async fn create(
+        &self,
+        directory: InodeNumber,
+        name: &[u8],
+        new: NewInode,
+    ) -> Result<(Attributes, u64), FsError> {
+        let made = self.make(directory, name, new).await?;
+        let file = self.hold(&made, Found { is_new: true, is_held: false }).await?;
+        Ok((made, self.new_handle(file)))
+    }
+
+    /// Makes a file without a name, and opens it.
+    ///
+    /// # Errors
+    /// If there is no such directory.
+    pub async fn create_unnamed(
+        &self,
+        directory: InodeNumber,
+        new: NewInode,
+    ) -> Result<(Attributes, u64), FsError> {
+        let made = self.look(b"", Operation::CreateUnnamed(directory, new)).await?;
+        let file = self.hold(&made, Found { is_new: true, is_held: true }).await?;
+        Ok((made, self.new_handle(file)))
+    }
+
+    /// Gives an inode another name.
+    ///
+    /// # Errors
+    /// If the name is taken, or the inode cannot have another one.
+    pub async fn link(
+        &self,
+        inode: InodeNumber,
+        directory: InodeNumber,
+        name: &[u8],
+    ) -> Result<Attributes, FsError> {
+        self.look(name, Operation::Link(inode, at(directory, name))).await
+    }
+
+    /// Removes a name of what is no directory.
+    ///
+    /// # Errors
+    /// If there is nothing, or a directory.
+    pub async fn unlink(&self, directory: InodeNumber, name: &[u8]) -> Result<(), FsError> {
+        self.look(name, Operation::Unlink(at(directory, name))).await.map(drop)
+    }
+
+    /// Removes an empty directory.
+    ///
+    /// # Errors
+    /// If there is none, or it has entries.
+    pub async fn remove_directory(&self, directory: InodeNumber, name: &[u8]) -> Result<(), FsError> {
+        self.look(name, Operation::RemoveDirectory(at(directory, name))).await.map(drop)
+    }
+
+    /// Gives what has one name another one.
+    ///
+    /// # Errors
+    /// If there is nothing, or it cannot have that name.
+    pub async fn rename(
+        &self,
+        from: (InodeNumber, &[u8]),
+        to: (InodeNumber, &[u8]),
+        mode: RenameMode,
+    ) -> Result<(), FsError> {
+        self.look(from.1, Operation::Rename(at(from.0, from.1), at(to.0, to.1), mode)).await.map(drop)
+    }
+
+    /// Entries of a directory behind a cookie, at most so many. Those of equal cookies come together.
+    ///
+    /// # Errors
+    /// If it is gone, or no directory.
+    pub async fn list(&self, directory: InodeNumber, after: u64, limit: u32) -> Result<Listed, FsError> {
+        let limit = limit.clamp(1, LISTED_ENTRIES_MAX);
+        let answer = self.0.names.ask(b"", directory, Operation::List { directory, after, limit }).await?;
+        let Answer::Listed(mut listed) = answer else { return Err(other_answer(directory)) };
+        for entry in &mut listed.entries {
+            entry.attributes = self.seen(entry.attributes);
+        }
+        Ok(listed)
+    }
+
+    /// Opens a file.
+    ///
+    /// # Errors
+    /// If it is gone, or no file.
+    pub async fn open(&self, inode: InodeNumber, how: HowToOpen) -> Result<u64, FsError> {
+        let file = self.take(inode).await?;
+        if how.truncates
+            && let Err(error) = file.resize(0).await
+        {
+            self.give_back(file).await;
+            return Err(error);
+        }
+        Ok(self.new_handle(file))
+    }
+
+    /// Reads; fewer bytes at the end of the file only.
+    ///
+    /// # Errors
+    /// If the data cannot be read, or the handle is none.
+    pub async fn read(&self, handle: u64, offset: u64, length: u64) -> Result<Vec<Buf>, FsError> {
+        self.file_of(handle)?.read(offset, length).await
+    }
+
+    /// Writes all of it. The data is durable then; size and time are so after [`Files::flush`],
+    /// [`Files::sync`], or a second later.
+    ///
+    /// # Errors
+    /// If there is no space, or the data cannot be written.
+    pub async fn write(&self, handle: u64, offset: u64, bufs: Vec<Buf>) -> Result<(), FsError> {
+        self.file_of(handle)?.write(offset, bufs).await
+    }
+
+    /// Makes size and time durable of the file of a handle.
+    ///
+    /// # Errors
+    /// If no shard answers.
+    pub async fn flush(&self, handle: u64) -> Result<(), FsError> {
+        self.file_of(handle)?.tell().await
+    }
+
+    /// Makes size and time durable of a file, if it is open.
+    ///
+    /// # Errors
+    /// As [`Files::flush`].
+    pub async fn sync(&self, inode: InodeNumber) -> Result<(), FsError> {
+        let open = self.0.open.borrow().get(&inode).cloned();
+        match open {
+            Some(file) => file.tell().await,
+            None => Ok(()),
+        }
+    }
+
+    /// Likewise, of all files.
+    ///
+    /// # Errors
+    /// As [`Files::flush`].
+    pub async fn sync_all(&self) -> Result<(), FsError> {
+        self.0.tell_all().await
+    }
+
+    /// Closes a handle.
+    pub async fn release(&self, handle: u64) {
+        let file = self.0.handles.borrow_mut().remove(&handle);
+        if let Some(file) = file {
+            self.give_back(file).await;
+        }
+    }
+
+    /// Makes a part of a file read as zeroes, and gives back its space. It does not become longer.
+    ///
+    /// # Errors
+    /// If the data cannot be written.
+    pub async fn zero(&self, handle: u64, offset: u64, length: u64) -> Result<(), FsError> {
+        self.file_of(handle)?.zero(offset, length).await
+    }
+
+    /// Makes a file at least this long.
+    ///
+    /// # Errors
+    /// If it is gone, or would be too long.
+    pub async fn extend(&self, handle: u64, size: u64) -> Result<(), FsError> {
+        let file = self.file_of(handle)?;
+        match file.size() < size {
+            true => file.resize(size).await.map(drop),
+            false => Ok(()),
+        }
+    }
+
+    /// Where data or a hole begins at or behind an offset; `None` if there is none before the end.
+    ///
+    /// # Errors
+    /// If the data cannot be read.
+    pub async fn seek(&self, handle: u64, offset: u64, wants_data: bool) -> Result<Option<u64>, FsError> {
+        self.file_of(handle)?.find(offset, wants_data).await
+    }
+
+    /// Value of an extended attribute.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub async fn xattr(&self, inode: InodeNumber, name: &[u8]) -> Result<Vec<u8>, FsError> {
+        self.bytes(Operation::Xattr(inode, name.to_vec())).await
+    }
+
+    /// Names of all extended attributes.
+    ///
+    /// # Errors
+    /// If the inode is gone.
+    pub async fn xattr_names(&self, inode: InodeNumber) -> Result<Vec<Vec<u8>>, FsError> {
+        match self.0.names.ask(b"", inode, Operation::XattrNames(inode)).await? {
+            Answer::Names(names) => Ok(names),
+            _ => Err(other_answer(inode)),
+        }
+    }
+
+    /// Sets an extended attribute.
+    ///
+    /// # Errors
+    /// If the mode does not allow it, or it is too long.
+    pub async fn set_xattr(
+        &self,
+        inode: InodeNumber,
+        name: &[u8],
+        value: Vec<u8>,
+        mode: XattrMode,
+    ) -> Result<(), FsError> {
+        self.look(b"", Operation::SetXattr(inode, name.to_vec(), value, mode)).await.map(drop)
+    }
+
+    /// Removes an extended attribute.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub async fn remove_xattr(&self, inode: InodeNumber, name: &[u8]) -> Result<(), FsError> {
+        self.look(b"", Operation::RemoveXattr(inode, name.to_vec())).await.map(drop)
+    }
+
+    async fn look(&self, path: &[u8], operation: Operation) -> Result<Attributes, FsError> {
+        self.0.names.attributes_by(path, operation).await.map(|found| self.seen(found))
+    }
+
+    async fn bytes(&self, operation: Operation) -> Result<Vec<u8>, FsError> {
+        let inode = operation.inode();
+        match self.0.names.ask(b"", inode, operation).await? {
+            Answer::Bytes(bytes) => Ok(bytes),
+            _ => Err(other_answer(inode)),
+        }
+    }
+
+    /// Attributes with what this mount knows better.
+    fn seen(&self, found: Attributes) -> Attributes {
+        match self.0.open.borrow().get(&found.inode) {
+            Some(file) => file.seen(found),
+            None => found,
+        }
+    }
+
+    fn file_of(&self, handle: u64) -> Result<Rc<Open>, FsError> {
+        let file = self.0.handles.borrow().get(&handle).cloned();
+        file.ok_or(FsError::Refused { path: String::new(), error: FileError::Stale })
+    }
+
+    fn new_handle(&self, file: Rc<Open>) -> u64 {
+        let handle = self.0.last_handle.get() + 1;
+        self.0.last_handle.set(handle);
+        self.0.handles.borrow_mut().insert(handle, file);
+        handle
+    }
+
+    /// Opens a file for whoever gives it back.
+    async fn take(&self, inode: InodeNumber) -> Result<Rc<Open>, FsError> {
+        let open = self.0.open.borrow().get(&inode).cloned();
+        if let Some(file) = open {
+            return self.use_file(file).await;
+        }
+        let releases = self.0.releases.get();
+        let found = self.0.names.attributes_by(b"", Operation::Hold(inode)).await?;
+        // Somebody may have opened and closed it meanwhile: then it is not held any more.
+        let is_held = self.0.releases.get() == releases;
+        match found.kind {
+            FileKind::Regular => self.hold(&found, Found { is_new: false, is_held }).await,
+            FileKind::Directory => {
+                Err(FsError::Refused { path: String::new(), error: FileError::IsDirectory })
+            }
+            _ => Err(FsError::Refused { path: String::new(), error: FileError::Invalid }),
+        }
+    }
+
+    /// Counts a user of a file, which may be open already.
+    async fn hold(&self, found: &Attributes, how: Found) -> Result<Rc<Open>, FsError> {
+        let data = self.0.mount.data_of(found, b"")?;
+        let new = || {
+            let file = OpenFile::new(self.0.names.clone(), found, data, how.is_new);
+            file.is_held.set(how.is_held);
+            file
+        };
+        let file = self.0.open.borrow_mut().entry(found.inode).or_insert_with(new).clone();
+        self.use_file(file).await
+    }
+
+    /// Counts a user of a file that is listed as open.
+    async fn use_file(&self, file: Rc<Open>) -> Result<Rc<Open>, FsError> {
+        file.users.set(file.users.get() + 1);
+        let held = {
+            let _turn = file.turn.lock().await;
+            match file.is_held.get() {
+                true => Ok(()),
+                false => self.0.names.attributes_by(b"", Operation::Hold(file.inode)).await.map(|_| {
+                    file.is_held.set(true);
+                }),
+            }
+        };
+        match held {
+            Ok(()) => Ok(file),
+            Err(error) => {
+                self.give_back(file).await;
+                Err(error)
+            }
+        }
+    }
+
+    /// Counts one user less of a file. The last one has the shard know that it is closed.
+    async fn give_back(&self, file: Rc<Open>) {
+        file.users.set(file.users.get() - 1);
+        if file.users.get() > 0 {
+            return;
+        }
+        let _turn = file.turn.lock().await;
+        if file.users.get() > 0 {
+            return;
+        }
+        // Closing has told the size, or has failed; this is for what was written since.
+        if file.tell_in_turn().await.is_ok() && file.is_held.take() {
+            self.0.releases.set(self.0.releases.get() + 1);
+            let released = self.0.names.ask(b"", file.inode, Operation::Release(file.inode)).await;
+            if let Err(error) = released {
+                tracing::debug!(inode = file.inode.0, %error, "the shard takes a file for open still");
+            }
+        }
+        let mut open = self.0.open.borrow_mut();
+        if file.users.get() == 0 && open.get(&file.inode).is_some_and(|listed| Rc::ptr_eq(listed, &file)) {
+            open.remove(&file.inode);
+        }
+    }
+}
+
+/// What is known of a file that is not listed as open.
+struct Found {
+    /// It was made just now.
+    is_new: bool,
+    /// The shard knows that it is open.
+    is_held: bool,
+}
+
+impl Inner {
+    async fn tell_all(&self) -> Result<(), FsError> {
+        let open: Vec<Rc<Open>> = self.open.borrow().values().cloned().collect();
+        join_all(open.iter().map(|file| file.tell())).await.into_iter().collect()
+    }
+}
+
+/// Has the shards hear of sizes and times, as long as there is the mount.
+async fn tell_from_time_to_time(inner: Weak<Inner>) {
+    loop {
+        sleep(TELL_EVERY).await;
+        let Some(inner) = inner.upgrade() else { return };
+        if let Err(error) = inner.tell_all().await {
+            tracing::debug!(%error, "sizes of files are not told yet");
+        }
+    }
+}
+
+fn at(directory: InodeNumber, name: &[u8]) -> NameIn {
+    NameIn { directory, name: name.to_vec() }
+}
+
+fn other_answer(inode: InodeNumber) -> FsError {
+    FsError::OtherAnswer { shard: inode.shard() }
+}

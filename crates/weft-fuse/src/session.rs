@@ -1,0 +1,283 @@
+//! A mount at work: reads requests of the kernel, starts a task for each, and sends answers.
+//!
+//! The way of a request: [`Session::run`] reads it, `request.rs` decodes it, a task of its own carries it out
+//! (`service.rs`), and the answer goes back in one call (`device.rs`). Requests are answered in any order.
+
+use crate::answer::Answer;
+use crate::device::{Device, Sent, Terms, WRITE_HEAD_BYTES, message_buffer, message_range};
+use crate::error::FuseError;
+use crate::lookups::Lookups;
+use crate::mounts::{MountOptions, Mounted};
+use crate::request::{FuseOperation, FuseRequest, Refusal};
+use crate::service::carry_out;
+use crate::tree::{Errno, Reply, Tree};
+use rustc_hash::FxHashMap;
+use std::cell::{Cell, RefCell};
+use std::fs;
+use std::path::Path;
+use std::rc::Rc;
+use std::time::Duration;
+use weft_rt::sync::{Either, Notify, race};
+use weft_rt::{Buf, BufMut, sleep, spawn, yield_now};
+use weft_types::limits::FUSE_REQUESTS_MAX;
+
+/// Requests read in a row before other tasks get their turn.
+const READ_IN_A_ROW: usize = 16;
+
+/// Data of a WRITE below this are copied out of the message's buffer, which takes 2 MiB of memory whatever it
+/// holds. A copy of this length costs less than the system calls of the request.
+const COPIED_BELOW_BYTES: usize = 64 * 1024;
+
+/// How often it is looked whether an interrupted caller is being killed.
+const KILL_CHECK: Duration = Duration::from_secs(1);
+
+/// A tree that is mounted.
+pub struct Session<T: Tree> {
+    shared: Rc<Shared<T>>,
+    mounted: Mounted,
+}
+
+/// How the kernel has ended the connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// The file system is unmounted.
+    Unmounted,
+    /// Somebody has aborted the connection (`/sys/fs/fuse/connections`). The mount is still there, and dead.
+    Aborted,
+}
+
+/// What the tasks of requests share.
+struct Shared<T> {
+    device: Device,
+    terms: Terms,
+    tree: Rc<T>,
+    lookups: Lookups,
+    /// Requests that are not answered, by the kernel's number: whether the caller was interrupted.
+    in_flight: RefCell<FxHashMap<u64, bool>>,
+    /// A caller was interrupted, or the mount has ended.
+    interrupts: Notify,
+    has_ended: Cell<bool>,
+    /// A request was answered.
+    answered: Notify,
+}
+
+impl<T: Tree> Session<T> {
+    /// Mounts the tree at this path, an empty directory or one whose contents are to be hidden. Nothing is
+    /// answered before [`Session::run`] runs: a caller that looks at the path waits.
+    ///
+    /// Dropping the session unmounts ([`Unmount::Now`](crate::Unmount::Now)).
+    ///
+    /// # Errors
+    /// If there is no device, mount(2) refuses (`EPERM`: it takes root), or the kernel's protocol is too old.
+    pub async fn mount(path: &Path, options: &MountOptions, tree: Rc<T>) -> Result<Session<T>, FuseError> {
+        let (device, terms, mounted) = Device::mount(path, options).await?;
+        let shared = Rc::new(Shared {
+            device,
+            terms,
+            tree,
+            lookups: Lookups::default(),
+            in_flight: RefCell::default(),
+            interrupts: Notify::default(),
+            has_ended: Cell::new(false),
+            answered: Notify::default(),
+        });
+        Ok(Session { shared, mounted })
+    }
+
+    /// Serves requests until the file system is unmounted and all requests under way that change
+    /// something have ended; others are dropped.
+    ///
+    /// The kernel gives up what it has not sent by then: files that were open when the mount was ended by
+    /// force are not released, and in order the last ones may not be either. What must be durable at the
+    /// end, the caller makes so afterwards.
+    ///
+    /// # Errors
+    /// If the connection to the kernel fails; the mount is then ended.
+    pub async fn run(mut self) -> Result<(), FuseError> {
+        let served = self.shared.clone().serve().await;
+        if matches!(served, Ok(End::Unmounted)) {
+            self.mounted.ended();
+        }
+        self.shared.has_ended.set(true);
+        self.shared.interrupts.notify_all();
+        self.shared.all_answered().await;
+        served.map(drop)
+    }
+}
+
+impl<T: Tree> Shared<T> {
+    /// Reads requests until the end of the mount.
+    async fn serve(self: Rc<Self>) -> Result<End, FuseError> {
+        let mut buffer = message_buffer();
+        loop {
+            self.room().await;
+            let mut is_empty = false;
+            for _ in 0..READ_IN_A_ROW {
+                match self.device.read(&mut buffer) {
+                    Ok(Some(length)) => buffer = self.take(buffer, length),
+                    Ok(None) => {
+                        is_empty = true;
+                        break;
+                    }
+                    Err(error) => match error.raw_os_error() {
+                        Some(libc::ENODEV) => return Ok(End::Unmounted),
+                        Some(libc::ECONNABORTED) => return Ok(End::Aborted),
+                        _ => return Err(FuseError::Connection(error)),
+                    },
+                }
+            }
+            match is_empty {
+                true => self.device.ready().await.map_err(FuseError::Connection)?,
+                false => yield_now().await,
+            }
+        }
+    }
+
+    /// Waits until a turn's requests can be begun.
+    async fn room(&self) {
+        while self.in_flight.borrow().len() + READ_IN_A_ROW > FUSE_REQUESTS_MAX {
+            self.answered.notified().await;
+        }
+    }
+
+    async fn all_answered(&self) {
+        while !self.in_flight.borrow().is_empty() {
+            self.answered.notified().await;
+        }
+    }
+
+    /// Begins what a message asks for; returns a buffer for the next one.
+    fn take(self: &Rc<Self>, buffer: BufMut, length: usize) -> BufMut {
+        let range = message_range(length);
+        let request = match FuseRequest::decode(&buffer[range.clone()], self.terms) {
+            Ok(request) => request,
+            Err(refusal) => {
+                self.refuse(refusal);
+                return buffer;
+            }
+        };
+        match request.operation {
+            FuseOperation::Forget(inodes) => {
+                for (inode, lookups) in inodes {
+                    self.lookups.forget(inode, lookups).inspect(|all| self.tree.forget(inode, *all));
+                }
+                buffer
+            }
+            FuseOperation::Interrupt { unique } => {
+                // One that is not in flight was answered meanwhile: requests are read before their
+                // interrupts.
+                if let Some(is_interrupted) = self.in_flight.borrow_mut().get_mut(&unique) {
+                    *is_interrupted = true;
+                    self.interrupts.notify_all();
+                }
+                buffer
+            }
+            FuseOperation::Write { length, .. } => {
+                let start = range.start + WRITE_HEAD_BYTES;
+                let data = start..start + length as usize;
+                if data.len() < COPIED_BELOW_BYTES {
+                    self.begin(request, BufMut::copy_of(&buffer[data]).freeze());
+                    return buffer;
+                }
+                self.begin(request, buffer.freeze().slice(data));
+                message_buffer()
+            }
+            _ => {
+                self.begin(request, Buf::empty());
+                buffer
+            }
+        }
+    }
+
+    fn refuse(&self, refusal: Refusal) {
+        let errno = refusal.errno;
+        if errno != Errno(libc::ENOSYS) {
+            tracing::debug!(errno = errno.0, "a request of the kernel is refused as it is");
+        }
+        if let Some(unique) = refusal.unique {
+            self.send(unique, &Err(errno));
+        }
+    }
+
+    /// Starts the task of a request.
+    fn begin(self: &Rc<Self>, request: FuseRequest, data: Buf) {
+        let shared = self.clone();
+        self.in_flight.borrow_mut().insert(request.unique, false);
+        spawn(async move {
+            let unique = request.unique;
+            let reply = shared.carry_out(request, data).await;
+            let refused = shared.send(unique, &reply);
+            if let (true, Ok(answer)) = (refused, reply) {
+                shared.take_back(answer).await;
+            }
+            shared.in_flight.borrow_mut().remove(&unique);
+            shared.answered.notify_all();
+        });
+    }
+
+    async fn carry_out(&self, request: FuseRequest, data: Buf) -> Reply<Answer> {
+        let (unique, thread) = (request.unique, request.thread);
+        if !request.operation.can_be_given_up() {
+            return carry_out(&*self.tree, request, data).await;
+        }
+        match race(carry_out(&*self.tree, request, data), self.unwanted(unique, thread)).await {
+            Either::Left(reply) => reply,
+            Either::Right(()) => Err(Errno(libc::EINTR)),
+        }
+    }
+
+    /// Completes when nobody waits for the answer any more: the mount has ended, or the caller was
+    /// interrupted and is being killed. Any other signal can wait: programs do not expect `EINTR` of files.
+    async fn unwanted(&self, unique: u64, thread: u32) {
+        let is_interrupted = || self.in_flight.borrow().get(&unique).is_some_and(|interrupted| *interrupted);
+        while !is_interrupted() && !self.has_ended.get() {
+            self.interrupts.notified().await;
+        }
+        while !self.has_ended.get() && !is_being_killed(thread) {
+            let _ = race(sleep(KILL_CHECK), self.interrupts.notified()).await;
+        }
+    }
+
+    /// Sends an answer; whether the kernel has not taken it.
+    fn send(&self, unique: u64, reply: &Reply<Answer>) -> bool {
+        let given = reply.as_ref().map_or(&[][..], |answer| &answer.gives);
+        // First counted, then sent: what the kernel has, it may forget at once.
+        given.iter().for_each(|inode| self.lookups.add(*inode));
+        match self.device.send(unique, reply.as_ref().map_err(|errno| *errno)) {
+            Ok(Sent::Taken) => return false,
+            Ok(Sent::NotWanted) => {}
+            Err(error) => tracing::error!(%error, "the kernel refuses an answer"),
+        }
+        true
+    }
+
+    /// The kernel has not taken what was given to it.
+    async fn take_back(&self, answer: Answer) {
+        for inode in answer.gives {
+            self.lookups.forget(inode, 1).inspect(|all| self.tree.forget(inode, *all));
+        }
+        if let Some((inode, handle)) = answer.opens {
+            self.tree.release(inode, handle).await;
+        }
+    }
+}
+
+/// Whether SIGKILL is pending for a thread: what every fatal signal becomes for all threads of its
+/// process. Not if nothing is known of it.
+fn is_being_killed(thread: u32) -> bool {
+    let Ok(status) = fs::read_to_string(format!("/proc/{thread}/status")) else { return false };
+    let pending = status.lines().find_map(|line| line.strip_prefix("SigPnd:"));
+    let signals = pending.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    signals.is_some_and(|mask| mask & 1 << (libc::SIGKILL - 1) != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_is_being_killed_who_runs_or_is_not_there() {
+        assert!(!is_being_killed(std::process::id()));
+        assert!(!is_being_killed(0));
+    }
+}

@@ -1,0 +1,286 @@
+//! `weft mount` and `weft umount`: a file system of the fabric as a folder of this machine.
+//!
+//! It owns the life of a mount: the process in the background, and the order of its end. The kernel is told to
+//! unmount, what it has still is written, sizes are told to the shards, and only then the session ends.
+
+mod tree;
+
+use crate::stop::asked_to_stop;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::rc::Rc;
+use std::time::Duration;
+use std::{fs, io};
+use tree::FilesTree;
+use weft_api::{ApiAnswer, ApiRequest, SessionInfo};
+use weft_cli::{CliError, Connection, FabricPlace, MountArgs, Output, UmountArgs, client_name, note};
+use weft_client::{AttachMode, ClientError, Fabric};
+use weft_fs::{Files, FsError, Mount};
+use weft_fuse::{FuseError, MountOptions, Session, Unmount, mount_at, unmount};
+use weft_rt::sync::{Either, race};
+use weft_rt::{offload, sleep};
+use weft_types::{SessionState, with_causes};
+use weft_wire::files::FileError;
+
+/// How far the kernel reads ahead in files that are read in order.
+const READAHEAD_BYTES: u32 = 4 << 20;
+
+/// What the name of a mount's session begins with.
+const CLIENT: &str = "mount ";
+
+/// A mount that was not heard of for so long may have died: mounts speak every second.
+const SILENT_MS: u64 = 3_500;
+
+/// How long to wait before it is looked again whether the session of a mount is over.
+const RETRY: Duration = Duration::from_millis(500);
+
+/// What was mounted, for programs.
+#[derive(serde::Serialize)]
+struct Mounted {
+    file_system: String,
+    at: PathBuf,
+    read_only: bool,
+}
+
+#[derive(serde::Serialize)]
+struct Unmounted {
+    at: PathBuf,
+}
+
+/// Carries out `weft mount` in this process, or has one in the background do it.
+pub(crate) fn mount(args: MountArgs, place: FabricPlace, output: Output) -> Result<(), CliError> {
+    check_folder(&args.at)?;
+    match args.foreground || args.in_background {
+        true => weft_cli::block_on(run(args, place, output)),
+        false => start_in_background(),
+    }
+}
+
+/// Whether something can be mounted there. A dead mount is taken away first.
+fn check_folder(at: &Path) -> Result<(), CliError> {
+    let failed = |message: String, hint: &str| CliError::Failed { message, hint: hint.to_owned() };
+    let shown = at.display();
+    if let Ok(Some(there)) = mount_at(at) {
+        if !there.is_dead() {
+            return Err(failed(
+                format!("{shown}: file system '{}' is mounted there", there.name),
+                "choose another folder, or end that mount with `weft umount`",
+            ));
+        }
+        note(&format!("{shown}: a mount whose process has ended was there; it is taken away"));
+        unmount(at, Unmount::Now).map_err(|error| umount_error(at, &error))?;
+    }
+    let mut entries = fs::read_dir(at).map_err(|error| {
+        let hint = match error.kind() {
+            io::ErrorKind::NotFound => "make the folder first: mkdir",
+            io::ErrorKind::NotADirectory => "name a folder",
+            _ => "check the folder's permissions",
+        };
+        failed(format!("cannot mount at {shown}: {error}"), hint)
+    })?;
+    match entries.next() {
+        None => Ok(()),
+        Some(_) => Err(failed(
+            format!("{shown} is not empty: what is in it would be hidden"),
+            "mount at an empty folder",
+        )),
+    }
+}
+
+/// Starts this command once more, in a session of its own, and waits until the file system is mounted.
+fn start_in_background() -> Result<(), CliError> {
+    let failed = |error: io::Error| CliError::Failed {
+        message: format!("cannot start a process in the background: {error}"),
+        hint: "use --foreground".to_owned(),
+    };
+    let mut command = Command::new(std::env::current_exe().map_err(failed)?);
+    command.args(std::env::args_os().skip(1)).arg("--in-background");
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    // SAFETY: between fork and exec only setsid is called, which signal-safety(7) allows.
+    unsafe {
+        command.pre_exec(|| rustix::process::setsid().map(drop).map_err(io::Error::from));
+    }
+    let mut child = command.spawn().map_err(failed)?;
+    let said = child.stdout.take().expect("it is piped");
+    let mut line = String::new();
+    BufReader::new(said).read_line(&mut line).map_err(failed)?;
+    if !line.is_empty() {
+        print!("{line}");
+        return Ok(());
+    }
+    // It has ended, and has said why.
+    let mut words = String::new();
+    let _ = child.stderr.take().expect("it is piped").read_to_string(&mut words);
+    eprint!("{words}");
+    let code = child.wait().map_err(failed)?.code().unwrap_or(1);
+    std::process::exit(code);
+}
+
+async fn run(args: MountArgs, place: FabricPlace, output: Output) -> Result<(), CliError> {
+    let files = begin(&args, &place).await?;
+    let ended = serve(&args, &place, output, &files).await;
+    let told = files.end().await;
+    ended?;
+    told.map_err(|error| CliError::Failed {
+        message: format!("not all that was written is known to the shards: {error}"),
+        hint: "what was not synced may be missing; `weft status` says how the fabric is".to_owned(),
+    })
+}
+
+/// Attaches the file system.
+async fn begin(args: &MountArgs, place: &FabricPlace) -> Result<Files, CliError> {
+    // Asked first, because its error says where the fabric was looked for and what to do.
+    let manager = Connection::open(place).await?;
+    let mode = if args.read_only { AttachMode::ReadOnly } else { AttachMode::Shared };
+    let client = format!("{CLIENT}{}", client_name());
+    let fabric = Fabric::connect(&place.managers()?, &client).await?;
+    let mounted = Mount::attach(&fabric, &args.name, mode, args.timeout.0).await;
+    let mounted = mounted.map_err(|error| match error {
+        ClientError::NoSuchVolume { .. } => CliError::Failed {
+            message: format!("there is no file system '{}'", args.name),
+            hint: "`weft fs list` shows those that there are".to_owned(),
+        },
+        error => CliError::from(error),
+    })?;
+    let begun = begin_alone(args, &manager, &mounted).await;
+    if begun.is_err() {
+        mounted.detach().await;
+    }
+    begun
+}
+
+/// Begins to use it. Where the mount that writes has died, this waits until its session is over.
+async fn begin_alone(args: &MountArgs, manager: &Connection, mounted: &Mount) -> Result<Files, CliError> {
+    let mut is_told = false;
+    loop {
+        match Files::begin(mounted.clone()).await {
+            Ok(files) => return Ok(files),
+            Err(FsError::Refused { error: FileError::Busy, .. }) => {}
+            Err(error) => return Err(CliError::from(error)),
+        }
+        let other = other_writer(args, manager, mounted).await?;
+        if let Some(other) = other.filter(|other| other.idle_ms.is_some_and(|ms| ms < SILENT_MS)) {
+            return Err(CliError::Failed {
+                message: format!("another mount writes to file system '{}': {}", args.name, other.client),
+                hint: format!("mount with --read-only, or end that mount (session {})", other.id),
+            });
+        }
+        if !is_told {
+            is_told = true;
+            note("the mount that wrote last has died: waiting until its session is over, up to a minute");
+        }
+        sleep(RETRY).await;
+    }
+}
+
+/// A mount that may be the one that writes; the one that was heard of last.
+async fn other_writer(
+    args: &MountArgs,
+    manager: &Connection,
+    mounted: &Mount,
+) -> Result<Option<SessionInfo>, CliError> {
+    let ask = ApiRequest::SessionList { volume: Some(args.name.clone()) };
+    let ApiAnswer::Sessions { sessions, .. } = manager.ask(&ask).await? else { return Ok(None) };
+    let is_other = |s: &SessionInfo| {
+        s.id != mounted.session_id() && s.mode != AttachMode::ReadOnly && s.client.starts_with(CLIENT)
+    };
+    let others = sessions.into_iter().filter(|s| is_other(s) && s.state == SessionState::Open);
+    Ok(others.min_by_key(|s| s.idle_ms.unwrap_or(u64::MAX)))
+}
+
+/// Mounts it, says so, and serves it until it is unmounted.
+async fn serve(args: &MountArgs, place: &FabricPlace, output: Output, files: &Files) -> Result<(), CliError> {
+    let manager = Connection::open(place).await?;
+    let tree = Rc::new(FilesTree::new(files.clone(), &args.name, manager));
+    let mut options = MountOptions::new(&args.name);
+    options.is_read_only = args.read_only;
+    options.readahead_bytes = Some(READAHEAD_BYTES);
+    let session =
+        Session::mount(&args.at, &options, tree).await.map_err(|error| mount_error(args, &error))?;
+    let mounted = Mounted { file_system: args.name.clone(), at: args.at.clone(), read_only: args.read_only };
+    output.show(&mounted, |mounted, _| {
+        let how = if mounted.read_only { ", read-only" } else { "" };
+        format!("file system {} is mounted at {}{how}\n", mounted.file_system, mounted.at.display())
+    })?;
+    if args.in_background {
+        leave_the_starter(args).map_err(|error| CliError::Failed {
+            message: format!("the mount cannot go to the background: {error}"),
+            hint: "check --log-file, or use --foreground".to_owned(),
+        })?;
+    }
+    let at = args.at.clone();
+    let stopped = async move {
+        asked_to_stop(None).await;
+        let ended = offload(move || {
+            unmount(&at, Unmount::Idle).or_else(|_| {
+                tracing::warn!("the mount is in use, and is taken away: what is open fails");
+                unmount(&at, Unmount::Now)
+            })
+        });
+        if let Err(error) = ended.await {
+            tracing::warn!(%error, "it is not unmounted");
+        }
+        std::future::pending::<()>().await
+    };
+    let served = match race(session.run(), stopped).await {
+        Either::Left(served) => served,
+        Either::Right(()) => Ok(()),
+    };
+    served.map_err(|error| mount_error(args, &error))
+}
+
+/// The process that has started this one knows enough: it does not read any more.
+fn leave_the_starter(args: &MountArgs) -> io::Result<()> {
+    let null = File::options().read(true).write(true).open("/dev/null")?;
+    let log = match &args.log_file {
+        Some(path) => File::options().create(true).append(true).open(path)?,
+        None => null.try_clone()?,
+    };
+    rustix::stdio::dup2_stdout(&null)?;
+    rustix::stdio::dup2_stderr(&log)?;
+    Ok(())
+}
+
+fn mount_error(args: &MountArgs, error: &FuseError) -> CliError {
+    let hint = match rustix::process::geteuid().is_root() {
+        false => "mounting needs root",
+        true => "/dev/fuse has to be there: `modprobe fuse`; in a container it has to be allowed",
+    };
+    CliError::Failed {
+        message: format!("cannot serve a mount at {}: {}", args.at.display(), with_causes(error)),
+        hint: hint.to_owned(),
+    }
+}
+
+/// Carries out `weft umount`.
+pub(crate) fn umount(args: &UmountArgs, output: Output) -> Result<(), CliError> {
+    let shown = args.at.display();
+    let there = mount_at(&args.at).map_err(|error| umount_error(&args.at, &error))?;
+    let Some(there) = there else {
+        return Err(CliError::Failed {
+            message: format!("no file system of Weft is mounted at {shown}"),
+            hint: "`mount -t fuse.weft` shows those that are".to_owned(),
+        });
+    };
+    let is_dead = there.is_dead();
+    let how = if args.force || is_dead { Unmount::Now } else { Unmount::Idle };
+    unmount(&args.at, how).map_err(|error| umount_error(&args.at, &error))?;
+    if is_dead {
+        note(&format!("the process of the mount at {shown} had ended before"));
+    }
+    output.show(&Unmounted { at: args.at.clone() }, |unmounted, _| {
+        format!("{} is unmounted\n", unmounted.at.display())
+    })
+}
+
+fn umount_error(at: &Path, error: &io::Error) -> CliError {
+    let hint = match error.raw_os_error() {
+        Some(libc::EBUSY) => "something uses it: `fuser -m` shows what; --force takes it away all the same",
+        Some(libc::EPERM) => "unmounting needs root",
+        _ => "check the path",
+    };
+    CliError::Failed { message: format!("cannot unmount {}: {error}", at.display()), hint: hint.to_owned() }
+}

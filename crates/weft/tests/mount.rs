@@ -1,0 +1,147 @@
+//! A file system mounted: real programs' calls through the kernel, one mount that writes, and what dies.
+
+mod bed;
+
+use bed::{Bed, sample, wait_until};
+use std::fs::{self, File};
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
+use std::path::PathBuf;
+use std::process::Command;
+
+const MIB: usize = 1 << 20;
+
+/// A folder that nothing is mounted at in the end.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(bed: &Bed, name: &str) -> Folder {
+        fs::create_dir(bed.path(name)).expect("it is new");
+        Folder(bed.path(name))
+    }
+
+    fn text(&self) -> &str {
+        self.0.to_str().expect("temporary folders have plain names")
+    }
+
+    fn join(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").args(["-l", self.text()]).output();
+    }
+}
+
+/// A bed with a file system that is served; none on a machine that mounts nothing.
+fn with_home(name: &str) -> Option<Bed> {
+    if let Err(error) = File::options().read(true).write(true).open("/dev/fuse") {
+        eprintln!("NOTHING IS MOUNTED: /dev/fuse cannot be opened: {error}");
+        return None;
+    }
+    let bed = Bed::new(name);
+    bed.up(3, 1);
+    bed.ok(&["fs", "create", "home"]);
+    Some(bed)
+}
+
+fn mount_process(bed: &Bed) -> String {
+    let out = Command::new("pgrep").args(["-f", &format!("mount home {}", bed.dir.display())]).output();
+    let pids = String::from_utf8(out.expect("pgrep runs").stdout).expect("numbers");
+    pids.lines().next().expect("a mount runs").to_owned()
+}
+
+#[test]
+fn files_are_used_through_a_mount() {
+    let Some(bed) = with_home("mount") else { return };
+    let (at, other) = (Folder::new(&bed, "at"), Folder::new(&bed, "other"));
+    assert!(bed.ok(&["mount", "home", at.text()]).contains("home is mounted at"));
+    let content = sample(3 * MIB + 17, 5);
+    fs::write(at.join("file"), &content).expect("written");
+    assert!(fs::read(at.join("file")).expect("read") == content);
+    fs::create_dir_all(at.join("a/b")).expect("made");
+    fs::rename(at.join("file"), at.join("a/moved")).expect("renamed");
+    fs::hard_link(at.join("a/moved"), at.join("a/b/linked")).expect("linked");
+    symlink("../moved", at.join("a/b/soft")).expect("linked");
+    assert!(fs::read(at.join("a/b/soft")).expect("read") == content);
+    assert_eq!(fs::metadata(at.join("a/moved")).expect("there").nlink(), 2);
+    fs::set_permissions(at.join("a/moved"), fs::Permissions::from_mode(0o604)).expect("ours");
+
+    // Holes, and what was behind an end: it never comes back.
+    let file = File::options().read(true).write(true).open(at.join("a/moved")).expect("open");
+    file.set_len(1000).expect("shorter");
+    file.write_all_at(b"x", 9000).expect("longer");
+    let mut read = vec![1; 8000];
+    file.read_exact_at(&mut read, 1000).expect("read");
+    assert!(read.iter().all(|byte| *byte == 0), "zeroes between the old end and the new one");
+    assert_eq!(file.metadata().expect("there").len(), 9001);
+    file.sync_all().expect("durable");
+
+    // A file that is open loses its names, and stays as long as it is open.
+    fs::remove_file(at.join("a/moved")).expect("removed");
+    fs::remove_file(at.join("a/b/linked")).expect("removed");
+    let mut gone = file;
+    std::thread::sleep(std::time::Duration::from_secs(8));
+    gone.seek(SeekFrom::Start(0)).expect("open");
+    let mut first = vec![0; 1000];
+    gone.read_exact(&mut first).expect("it is not purged");
+    assert!(first == content[..1000]);
+    drop(gone);
+
+    // One mount writes. Others read, and see what it does.
+    bed.weft(&["mount", "home", other.text()]).fails(1, &["another mount writes", "--read-only"]);
+    bed.ok(&["mount", "home", other.text(), "--read-only"]);
+    fs::write(at.join("fresh"), b"fresh").expect("written");
+    assert_eq!(fs::read(other.join("fresh")).expect("read"), b"fresh");
+    assert!(fs::write(other.join("fresh"), b"no").is_err());
+    bed.weft(&["mount", "home", at.text()]).fails(1, &["is mounted there", "weft umount"]);
+    bed.weft(&["mount", "none", "fabric"]).fails(1, &["is not empty", "empty folder"]);
+    bed.weft(&["mount", "none", "missing"]).fails(1, &["missing", "mkdir"]);
+    bed.ok(&["umount", other.text()]);
+    bed.weft(&["mount", "none", other.text()]).fails(1, &["no file system 'none'", "weft fs list"]);
+    let open = File::open(at.join("fresh")).expect("open");
+    bed.weft(&["umount", at.text()]).fails(1, &["busy", "--force"]);
+    drop(open);
+    bed.ok(&["umount", at.text()]);
+    bed.weft(&["umount", at.text()]).fails(1, &["no file system of Weft is mounted"]);
+    assert_eq!(fs::read_dir(&at.0).expect("a folder").count(), 0);
+}
+
+#[test]
+fn a_mount_lives_through_the_death_of_a_node_and_dies_without_harm() {
+    let Some(bed) = with_home("mount-deaths") else { return };
+    let at = Folder::new(&bed, "at");
+    bed.ok(&["mount", "home", at.text()]);
+    let content = sample(200_000, 9);
+    let write = |n: usize| {
+        let mut file = File::create(at.join(&format!("file-{n}"))).expect("made");
+        file.write_all(&content[n..]).expect("written");
+        file.sync_all().expect("durable");
+    };
+    (0..20).for_each(write);
+    let shown = bed.json(&["fs", "show", "home"]);
+    let server = shown["file_system"]["servers"][0]["server"].as_str().expect("it is served").to_owned();
+    let server = server.split('\'').nth(1).expect("node 'NAME'");
+    bed.ok(&["node", "stop", server, "--kill"]);
+    (20..40).for_each(write);
+    bed.ok(&["node", "start", server]);
+
+    // The mount dies with a file that was not closed: what was synced is there.
+    let mut file = File::create(at.join("open")).expect("made");
+    file.write_all(&content).expect("written");
+    file.sync_all().expect("durable");
+    let pid = mount_process(&bed);
+    assert!(Command::new("kill").args(["-9", &pid]).status().expect("kill runs").success());
+    drop(file);
+    wait_until("the mount is dead", || fs::read_dir(&at.0).is_err());
+    assert!(bed.weft(&["umount", at.text()]).code == 0, "a dead mount is taken away");
+    // Its session is over after half a minute; until then this waits.
+    assert!(bed.ok(&["mount", "home", at.text()]).contains("home is mounted at"));
+    for n in 0..40 {
+        assert!(fs::read(at.join(&format!("file-{n}"))).expect("read") == content[n..], "file {n}");
+    }
+    assert!(fs::read(at.join("open")).expect("read") == content);
+    bed.ok(&["umount", at.text()]);
+}
