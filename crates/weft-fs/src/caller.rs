@@ -112,6 +112,23 @@ impl<S: Shards> Caller<S> {
         answer.unwrap_or(Err(FsError::NoAnswer { shard, waited: self.0.patience }))
     }
 
+    /// Likewise, for as long as it takes: until it is answered, or the session is over. What its caller asks
+    /// for then comes after it.
+    ///
+    /// # Errors
+    /// [`FsError::SessionOver`]: it may have happened. [`FsError::NotUnderstood`].
+    pub async fn call_to_end(&self, shard: u16, operation: Operation) -> Result<Answer, FsError> {
+        match operation.changes() {
+            false => self.0.ask(shard, 0, operation).await,
+            true => self.0.change(shard, operation).await,
+        }
+    }
+
+    /// How long whoever asks waits for an answer.
+    pub(crate) fn patience(&self) -> Duration {
+        self.0.patience
+    }
+
     /// Sends nothing any more: the session is over, so what was not answered cannot happen any more.
     pub fn end(&self, why: &str) {
         self.0.end(why.into());

@@ -13,7 +13,7 @@ use std::rc::{Rc, Weak};
 use std::time::Duration;
 use weft_client::{AttachMode, FileSystem};
 use weft_rt::sync::join_all;
-use weft_rt::{Buf, sleep, spawn};
+use weft_rt::{Buf, sleep, spawn, timeout};
 use weft_types::limits::LISTED_ENTRIES_MAX;
 use weft_types::{Attributes, FileKind, InodeNumber};
 use weft_wire::files::{
@@ -42,11 +42,13 @@ pub struct Files(Rc<Inner>);
 struct Inner {
     mount: Mount,
     names: Namespace<FileSystem>,
+    /// The same, for what has to be waited for as long as it takes.
+    steady: Namespace<FileSystem>,
     open: RefCell<BTreeMap<InodeNumber, Rc<Open>>>,
     handles: RefCell<BTreeMap<u64, Rc<Open>>>,
     last_handle: Cell<u64>,
-    /// Counts the files of which the shard was told that they are closed.
-    releases: Cell<u64>,
+    /// Counts the files that were closed.
+    closed: Cell<u64>,
 }
 
 impl Files {
@@ -62,11 +64,12 @@ impl Files {
         }
         let inner = Inner {
             mount,
+            steady: names.to_end(),
             names,
             open: RefCell::default(),
             handles: RefCell::default(),
             last_handle: Cell::new(0),
-            releases: Cell::new(0),
+            closed: Cell::new(0),
         };
         let files = Files(Rc::new(inner));
         spawn(tell_from_time_to_time(Rc::downgrade(&files.0)));
@@ -104,20 +107,39 @@ impl Files {
     /// # Errors
     /// If it is gone, or cannot have them.
     pub async fn change(&self, inode: InodeNumber, changes: AttributeChanges) -> Result<Attributes, FsError> {
-        let Some(size) = changes.size else {
+        let is_open = self.0.open.borrow().contains_key(&inode);
+        if changes.size.is_none() && !is_open {
             return self.look(b"", Operation::Change(inode, changes)).await;
-        };
-        let file = self.take(inode).await?;
-        let resized = file.resize(size).await;
+        }
+        self.to_end(|files| async move {
+            let file = files.take(inode).await?;
+            let changed = files.change_open(&file, changes).await;
+            files.give_back(file).await;
+            changed
+        })
+        .await
+    }
+
+    async fn change_open(&self, file: &Open, changes: AttributeChanges) -> Result<Attributes, FsError> {
         let rest = AttributeChanges { size: None, ..changes };
-        let changed = match resized {
-            Ok(_) if rest != AttributeChanges::default() => {
-                self.look(b"", Operation::Change(inode, rest)).await
+        if let Some(size) = changes.size {
+            let resized = file.resize(size).await?;
+            if rest == AttributeChanges::default() {
+                return Ok(file.seen(resized));
             }
-            resized => resized,
-        };
-        self.give_back(file).await;
-        changed
+        }
+        file.change_others(rest).await
+    }
+
+    /// Runs something to its end, and waits for that as long as the mount's patience lasts.
+    async fn to_end<T: 'static, F: Future<Output = Result<T, FsError>> + 'static>(
+        &self,
+        work: impl FnOnce(Files) -> F,
+    ) -> Result<T, FsError> {
+        let waited = self.0.names.patience();
+        let going = spawn(work(self.clone()));
+        let ended = timeout(waited, going).await.ok().and_then(Result::ok);
+        ended.unwrap_or(Err(FsError::NoAnswer { shard: 0, waited }))
     }
 
     /// Target of a symbolic link.
@@ -152,8 +174,11 @@ impl Files {
         new: NewInode,
     ) -> Result<(Attributes, u64), FsError> {
         let made = self.make(directory, name, new).await?;
-        let file = self.hold(&made, Found { is_new: true, is_held: false }).await?;
-        Ok((made, self.new_handle(file)))
+        self.to_end(|files| async move {
+            let file = files.hold(&made, Found { is_new: true, is_held: false }).await?;
+            Ok((made, files.new_handle(file)))
+        })
+        .await
     }
 
     /// Makes a file without a name, and opens it.
@@ -231,14 +256,17 @@ impl Files {
     /// # Errors
     /// If it is gone, or no file.
     pub async fn open(&self, inode: InodeNumber, how: HowToOpen) -> Result<u64, FsError> {
-        let file = self.take(inode).await?;
-        if how.truncates
-            && let Err(error) = file.resize(0).await
-        {
-            self.give_back(file).await;
-            return Err(error);
-        }
-        Ok(self.new_handle(file))
+        self.to_end(|files| async move {
+            let file = files.take(inode).await?;
+            if how.truncates
+                && let Err(error) = file.resize(0).await
+            {
+                files.give_back(file).await;
+                return Err(error);
+            }
+            Ok(files.new_handle(file))
+        })
+        .await
     }
 
     /// Reads; fewer bytes at the end of the file only.
@@ -255,7 +283,8 @@ impl Files {
     /// # Errors
     /// If there is no space, or the data cannot be written.
     pub async fn write(&self, handle: u64, offset: u64, bufs: Vec<Buf>) -> Result<(), FsError> {
-        self.file_of(handle)?.write(offset, bufs).await
+        let file = self.file_of(handle)?;
+        self.to_end(|_| async move { file.write(offset, bufs).await }).await
     }
 
     /// Makes size and time durable of the file of a handle.
@@ -263,7 +292,8 @@ impl Files {
     /// # Errors
     /// If no shard answers.
     pub async fn flush(&self, handle: u64) -> Result<(), FsError> {
-        self.file_of(handle)?.tell().await
+        let file = self.file_of(handle)?;
+        self.to_end(|_| async move { file.tell().await }).await
     }
 
     /// Makes size and time durable of a file, if it is open.
@@ -273,7 +303,7 @@ impl Files {
     pub async fn sync(&self, inode: InodeNumber) -> Result<(), FsError> {
         let open = self.0.open.borrow().get(&inode).cloned();
         match open {
-            Some(file) => file.tell().await,
+            Some(file) => self.to_end(|_| async move { file.tell().await }).await,
             None => Ok(()),
         }
     }
@@ -283,14 +313,19 @@ impl Files {
     /// # Errors
     /// As [`Files::flush`].
     pub async fn sync_all(&self) -> Result<(), FsError> {
-        self.0.tell_all().await
+        self.to_end(|files| async move { files.0.tell_all().await }).await
     }
 
     /// Closes a handle.
     pub async fn release(&self, handle: u64) {
         let file = self.0.handles.borrow_mut().remove(&handle);
         if let Some(file) = file {
-            self.give_back(file).await;
+            let closing = self.to_end(|files| async move {
+                files.give_back(file).await;
+                Ok(())
+            });
+            // What it could not do it goes on doing.
+            let _ = closing.await;
         }
     }
 
@@ -299,7 +334,8 @@ impl Files {
     /// # Errors
     /// If the data cannot be written.
     pub async fn zero(&self, handle: u64, offset: u64, length: u64) -> Result<(), FsError> {
-        self.file_of(handle)?.zero(offset, length).await
+        let file = self.file_of(handle)?;
+        self.to_end(|_| async move { file.zero(offset, length).await }).await
     }
 
     /// Makes a file at least this long.
@@ -308,10 +344,7 @@ impl Files {
     /// If it is gone, or would be too long.
     pub async fn extend(&self, handle: u64, size: u64) -> Result<(), FsError> {
         let file = self.file_of(handle)?;
-        match file.size() < size {
-            true => file.resize(size).await.map(drop),
-            false => Ok(()),
-        }
+        self.to_end(|_| async move { file.extend(size).await }).await
     }
 
     /// Where data or a hole begins at or behind an offset; `None` if there is none before the end.
@@ -397,20 +430,26 @@ impl Files {
 
     /// Opens a file for whoever gives it back.
     async fn take(&self, inode: InodeNumber) -> Result<Rc<Open>, FsError> {
-        let open = self.0.open.borrow().get(&inode).cloned();
-        if let Some(file) = open {
-            return self.use_file(file).await;
-        }
-        let releases = self.0.releases.get();
-        let found = self.0.names.attributes_by(b"", Operation::Hold(inode)).await?;
-        // Somebody may have opened and closed it meanwhile: then it is not held any more.
-        let is_held = self.0.releases.get() == releases;
-        match found.kind {
-            FileKind::Regular => self.hold(&found, Found { is_new: false, is_held }).await,
-            FileKind::Directory => {
-                Err(FsError::Refused { path: String::new(), error: FileError::IsDirectory })
+        loop {
+            let open = self.0.open.borrow().get(&inode).cloned();
+            if let Some(file) = open {
+                return self.use_file(file).await;
             }
-            _ => Err(FsError::Refused { path: String::new(), error: FileError::Invalid }),
+            let closed = self.0.closed.get();
+            let found = self.0.steady.attributes_by(b"", Operation::Hold(inode)).await?;
+            if self.0.closed.get() != closed {
+                // Somebody may have opened, written and closed it since this was answered.
+                continue;
+            }
+            let error = match found.kind {
+                FileKind::Regular => {
+                    return self.hold(&found, Found { is_new: false, is_held: true }).await;
+                }
+                FileKind::Directory => FileError::IsDirectory,
+                _ => FileError::Invalid,
+            };
+            let _ = self.0.steady.ask(b"", inode, Operation::Release(inode)).await;
+            return Err(FsError::Refused { path: String::new(), error });
         }
     }
 
@@ -418,7 +457,7 @@ impl Files {
     async fn hold(&self, found: &Attributes, how: Found) -> Result<Rc<Open>, FsError> {
         let data = self.0.mount.data_of(found, b"")?;
         let new = || {
-            let file = OpenFile::new(self.0.names.clone(), found, data, how.is_new);
+            let file = OpenFile::new(self.0.steady.clone(), found, data, how.is_new);
             file.is_held.set(how.is_held);
             file
         };
@@ -433,7 +472,7 @@ impl Files {
             let _turn = file.turn.lock().await;
             match file.is_held.get() {
                 true => Ok(()),
-                false => self.0.names.attributes_by(b"", Operation::Hold(file.inode)).await.map(|_| {
+                false => self.0.steady.attributes_by(b"", Operation::Hold(file.inode)).await.map(|_| {
                     file.is_held.set(true);
                 }),
             }
@@ -459,12 +498,12 @@ impl Files {
         }
         // Closing has told the size, or has failed; this is for what was written since.
         if file.tell_in_turn().await.is_ok() && file.is_held.take() {
-            self.0.releases.set(self.0.releases.get() + 1);
-            let released = self.0.names.ask(b"", file.inode, Operation::Release(file.inode)).await;
+            let released = self.0.steady.ask(b"", file.inode, Operation::Release(file.inode)).await;
             if let Err(error) = released {
                 tracing::debug!(inode = file.inode.0, %error, "the shard takes a file for open still");
             }
         }
+        self.0.closed.set(self.0.closed.get() + 1);
         let mut open = self.0.open.borrow_mut();
         if file.users.get() == 0 && open.get(&file.inode).is_some_and(|listed| Rc::ptr_eq(listed, &file)) {
             open.remove(&file.inode);

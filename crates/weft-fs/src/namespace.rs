@@ -3,6 +3,7 @@
 use crate::caller::{Caller, Shards};
 use crate::error::FsError;
 use crate::path::{ends_with_dot, is_of_directory, names, text};
+use std::time::Duration;
 use weft_types::limits::LISTED_ENTRIES_MAX;
 use weft_types::{Attributes, FileKind, InodeNumber};
 use weft_wire::files::{
@@ -49,24 +50,36 @@ pub struct Namespace<S> {
     caller: Caller<S>,
     /// The directory that paths begin in.
     from: InodeNumber,
+    /// Whether operations are waited for as long as it takes.
+    to_end: bool,
 }
 
 impl<S> Clone for Namespace<S> {
     fn clone(&self) -> Self {
-        Namespace { caller: self.caller.clone(), from: self.from }
+        Namespace { caller: self.caller.clone(), from: self.from, to_end: self.to_end }
     }
 }
 
 impl<S: Shards> Namespace<S> {
     /// The names that a session sees.
     pub fn new(caller: Caller<S>) -> Namespace<S> {
-        Namespace { caller, from: InodeNumber::ROOT }
+        Namespace { caller, from: InodeNumber::ROOT, to_end: false }
+    }
+
+    /// The same, where operations are waited for as long as it takes.
+    pub(crate) fn to_end(&self) -> Namespace<S> {
+        Namespace { caller: self.caller.clone(), from: self.from, to_end: true }
+    }
+
+    /// How long operations are waited for otherwise.
+    pub(crate) fn patience(&self) -> Duration {
+        self.caller.patience()
     }
 
     /// The same, where paths begin in this directory, whatever they begin with: each look at what is in it is
     /// one question then.
     pub fn below(&self, directory: InodeNumber) -> Namespace<S> {
-        Namespace { caller: self.caller.clone(), from: directory }
+        Namespace { caller: self.caller.clone(), from: directory, to_end: self.to_end }
     }
 
     /// What a path stands for. Symbolic links on the way are followed; the last one if `follows` says so, or
@@ -284,7 +297,11 @@ impl<S: Shards> Namespace<S> {
         inode: InodeNumber,
         operation: Operation,
     ) -> Result<Answer, FsError> {
-        match self.caller.call(inode.shard(), operation).await? {
+        let answer = match self.to_end {
+            true => self.caller.call_to_end(inode.shard(), operation).await?,
+            false => self.caller.call(inode.shard(), operation).await?,
+        };
+        match answer {
             Answer::Failed(error) => Err(FsError::Refused { path: text(path), error }),
             answer => Ok(answer),
         }

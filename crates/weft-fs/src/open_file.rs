@@ -4,6 +4,9 @@
 //! It owns what is behind the end of a file. Bytes are written before the shard hears of the size, and a file
 //! is made shorter before its bytes are given back, so whatever dies in between leaves bytes behind the end.
 //! Nobody reads these, and a file that grows over them has zeroes put there first.
+//!
+//! What changes it is to be run to its end, whoever waits for it: it keeps its turn until the shard has
+//! answered, so that nothing late comes after what was done since.
 
 use crate::caller::Shards;
 use crate::error::FsError;
@@ -71,17 +74,17 @@ impl<S: Shards> OpenFile<S> {
         })
     }
 
-    /// The size, as this mount knows it.
-    pub(crate) fn size(&self) -> u64 {
-        self.size.get()
-    }
-
     /// The newest attributes, with what the shard has not heard yet. What the shard has answered may be older
     /// than what it has answered to somebody else since.
     pub(crate) fn seen(&self, found: Attributes) -> Attributes {
         let known = self.known.get();
         let mut seen = if found.revision > known.revision { found } else { known };
         self.known.set(seen);
+        if self.changed.get().is_none() && self.size.get() == self.told_size.get() {
+            // Another client may write to it: where this mount only reads, or before it was opened.
+            self.size.set(seen.size);
+            self.told_size.set(seen.size);
+        }
         if let Some(time) = self.changed.get() {
             (seen.size, seen.modified) = (self.size.get(), time);
             seen.changed = seen.changed.max(time);
@@ -104,11 +107,20 @@ impl<S: Shards> OpenFile<S> {
         let length: u64 = bufs.iter().map(|buf| buf.len() as u64).sum();
         let end = self.end(offset, length)?;
         if end <= self.size.get() && self.reserved.get().is_some_and(|reserved| end <= reserved) {
-            self.data.write(offset, bufs).await.map_err(|error| self.failed(&error))?;
+            let written = self.data.write(offset, bufs).await;
+            if end > self.size.get() || self.reserved.get().is_some_and(|reserved| end > reserved) {
+                // It was made shorter meanwhile: what was written lies behind the end.
+                let _turn = self.turn.lock().await;
+                self.reserve(end).await?;
+                self.leavings.set(self.leavings.get().max(end));
+            }
+            written.map_err(|error| self.failed(&error))?;
         } else {
             let _turn = self.turn.lock().await;
             self.reserve(end).await?;
             self.clear(offset).await?;
+            // A write that fails may have put some of it.
+            self.leavings.set(self.leavings.get().max(end));
             self.data.write(offset, bufs).await.map_err(|error| self.failed(&error))?;
             self.size.set(self.size.get().max(end));
         }
@@ -120,6 +132,28 @@ impl<S: Shards> OpenFile<S> {
     pub(crate) async fn resize(&self, size: u64) -> Result<Attributes, FsError> {
         self.end(size, 0)?;
         let _turn = self.turn.lock().await;
+        self.resize_in_turn(size).await
+    }
+
+    /// Makes the file at least this long.
+    pub(crate) async fn extend(&self, size: u64) -> Result<(), FsError> {
+        self.end(size, 0)?;
+        let _turn = self.turn.lock().await;
+        match self.size.get() < size {
+            true => self.resize_in_turn(size).await.map(drop),
+            false => Ok(()),
+        }
+    }
+
+    /// Changes other attributes, after what was written until now.
+    pub(crate) async fn change_others(&self, changes: AttributeChanges) -> Result<Attributes, FsError> {
+        let _turn = self.turn.lock().await;
+        self.tell_in_turn().await?;
+        let found = self.change(changes).await?;
+        Ok(self.seen(found))
+    }
+
+    async fn resize_in_turn(&self, size: u64) -> Result<Attributes, FsError> {
         let is_shorter = size < self.size.get();
         if !is_shorter {
             self.reserve(0).await?;
@@ -243,6 +277,8 @@ impl<S: Shards> OpenFile<S> {
         self.reserve(0).await?;
         let reserved = self.reserved.get().unwrap_or(0);
         let whole = self.size.get().next_multiple_of(BLOCK);
+        // Until it is done: whatever fails, what lies there is not seen again.
+        self.leavings.set(self.leavings.get().max(reserved));
         for at in (whole..reserved).step_by(STEP_BYTES) {
             let length = (reserved - at).min(STEP_BYTES as u64);
             self.data.discard(at, length).await.map_err(|error| self.failed(&error))?;

@@ -8,6 +8,7 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::path::PathBuf;
 use std::process::Command;
+use std::time::{Duration, UNIX_EPOCH};
 
 const MIB: usize = 1 << 20;
 
@@ -79,11 +80,19 @@ fn files_are_used_through_a_mount() {
     assert_eq!(file.metadata().expect("there").len(), 9001);
     file.sync_all().expect("durable");
 
+    // A time that is set while the file is open is not overwritten by that of the write before.
+    let long_ago = UNIX_EPOCH + Duration::from_secs(1_000_000_000);
+    let mut copied = File::create(at.join("copied")).expect("made");
+    copied.write_all(b"copied").expect("written");
+    copied.set_modified(long_ago).expect("ours");
+    drop(copied);
+
     // A file that is open loses its names, and stays as long as it is open.
     fs::remove_file(at.join("a/moved")).expect("removed");
     fs::remove_file(at.join("a/b/linked")).expect("removed");
     let mut gone = file;
-    std::thread::sleep(std::time::Duration::from_secs(8));
+    std::thread::sleep(Duration::from_secs(8));
+    assert_eq!(fs::metadata(at.join("copied")).expect("there").modified().expect("it has one"), long_ago);
     gone.seek(SeekFrom::Start(0)).expect("open");
     let mut first = vec![0; 1000];
     gone.read_exact(&mut first).expect("it is not purged");

@@ -21,7 +21,7 @@ use weft_client::{AttachMode, ClientError, Fabric};
 use weft_fs::{Files, FsError, Mount};
 use weft_fuse::{FuseError, MountOptions, Session, Unmount, mount_at, unmount};
 use weft_rt::sync::{Either, race};
-use weft_rt::{offload, sleep};
+use weft_rt::{now, offload, sleep};
 use weft_types::{SessionState, with_causes};
 use weft_wire::files::FileError;
 
@@ -32,7 +32,7 @@ const READAHEAD_BYTES: u32 = 4 << 20;
 const CLIENT: &str = "mount ";
 
 /// A mount that was not heard of for so long may have died: mounts speak every second.
-const SILENT_MS: u64 = 3_500;
+const SILENT: Duration = Duration::from_millis(3_500);
 
 /// How long to wait before it is looked again whether the session of a mount is over.
 const RETRY: Duration = Duration::from_millis(500);
@@ -152,9 +152,10 @@ async fn begin(args: &MountArgs, place: &FabricPlace) -> Result<Files, CliError>
     begun
 }
 
-/// Begins to use it. Where the mount that writes has died, this waits until its session is over.
+/// Begins to use it. Where the mount that writes has died, this waits until its session is over; one that is
+/// heard of meanwhile is alive.
 async fn begin_alone(args: &MountArgs, manager: &Connection, mounted: &Mount) -> Result<Files, CliError> {
-    let mut is_told = false;
+    let (began, mut is_told) = (now(), false);
     loop {
         match Files::begin(mounted.clone()).await {
             Ok(files) => return Ok(files),
@@ -162,13 +163,14 @@ async fn begin_alone(args: &MountArgs, manager: &Connection, mounted: &Mount) ->
             Err(error) => return Err(CliError::from(error)),
         }
         let other = other_writer(args, manager, mounted).await?;
-        if let Some(other) = other.filter(|other| other.idle_ms.is_some_and(|ms| ms < SILENT_MS)) {
+        let idle = other.as_ref().and_then(|other| other.idle_ms).map(Duration::from_millis);
+        if let Some(other) = other.filter(|_| idle.is_some_and(|idle| idle < began.elapsed())) {
             return Err(CliError::Failed {
                 message: format!("another mount writes to file system '{}': {}", args.name, other.client),
                 hint: format!("mount with --read-only, or end that mount (session {})", other.id),
             });
         }
-        if !is_told {
+        if !is_told && idle.is_none_or(|idle| idle > SILENT) {
             is_told = true;
             note("the mount that wrote last has died: waiting until its session is over, up to a minute");
         }
