@@ -23,6 +23,10 @@ use weft_wire::files::{Answer, AttributeChanges, FileError, Operation, SetTime};
 const RESERVED_STEP: u64 = 256 << 10;
 const RESERVED_AHEAD: u64 = 1 << 30;
 
+/// Bytes that are given back at once of a file that becomes shorter. What lies further out stays until the
+/// file is purged.
+const GIVEN_BACK: u64 = 1 << 40;
+
 /// Bytes of a file that are given back by one call.
 const STEP_BYTES: usize = 1 << 30;
 
@@ -279,9 +283,13 @@ impl<S: Shards> OpenFile<S> {
         let whole = self.size.get().next_multiple_of(BLOCK);
         // Until it is done: whatever fails, what lies there is not seen again.
         self.leavings.set(self.leavings.get().max(reserved));
-        for at in (whole..reserved).step_by(STEP_BYTES) {
-            let length = (reserved - at).min(STEP_BYTES as u64);
+        let until = reserved.min(whole.saturating_add(GIVEN_BACK));
+        for at in (whole..until).step_by(STEP_BYTES) {
+            let length = (until - at).min(STEP_BYTES as u64);
             self.data.discard(at, length).await.map_err(|error| self.failed(&error))?;
+        }
+        if until < reserved {
+            return Ok(());
         }
         if whole < reserved {
             self.move_end(Operation::Unreserve(self.inode, whole)).await?;

@@ -112,7 +112,7 @@ impl Scene {
                     if random_below(60) == 0 {
                         let _ = shard.checkpoint().await;
                     }
-                    if random_below(30) == 0 {
+                    if random_below(150) == 0 {
                         let orphans = shard.orphans(64).await.unwrap_or_default();
                         let _ = join_all(orphans.into_iter().map(|inode| shard.purge(inode))).await;
                     }

@@ -403,7 +403,7 @@ pub const HUNTS: &[Hunt] = &[
     hunt(&[OldNumbersTaken], Scenario::Shard, 40),
     hunt(&[SessionNotCheckedAgain], Scenario::Waiting, 20),
     hunt(&[AnswerBeforeAppend], Scenario::Shard, 40),
-    hunt(&[UnprobedRead], Scenario::Shard, 200),
+    hunt(&[UnprobedRead], Scenario::Shard, 1_000),
     protected(&[CrcNotChecked], ROT, "the client: it checks all that it is sent"),
     protected(&[ClientTrustsData], ROT, "the drive: it checks all that it reads"),
     hunt(&[CrcNotChecked, ClientTrustsData], ROT, 40),
