@@ -16,6 +16,7 @@ use std::rc::Rc;
 use weft_client::{ClientError, File};
 use weft_rt::sync::Mutex;
 use weft_rt::{Buf, wall_clock_us};
+use weft_rules::{Mutation, mutated};
 use weft_types::{Attributes, BLOCK_SIZE, FileTime, InodeNumber, with_causes};
 use weft_wire::files::{Answer, AttributeChanges, FileError, Operation, SetTime};
 
@@ -120,7 +121,8 @@ impl<S: Shards> OpenFile<S> {
             }
             written.map_err(|error| self.failed(&error))?;
         } else {
-            let _turn = self.turn.lock().await;
+            let turn = self.turn.lock().await;
+            let _turn = (!mutated(Mutation::GrowthWithoutTurn)).then_some(turn);
             self.reserve(end).await?;
             self.clear(offset).await?;
             // A write that fails may have put some of it.
@@ -165,6 +167,9 @@ impl<S: Shards> OpenFile<S> {
         }
         let changes =
             AttributeChanges { size: Some(size), modified: Some(SetTime::Now), ..Default::default() };
+        if is_shorter && mutated(Mutation::GivenBackFirst) {
+            self.write_zeroes(size, self.size.get()).await?;
+        }
         let found = self.change(changes).await?;
         self.changed.set(None);
         self.size.set(size);
@@ -204,6 +209,9 @@ impl<S: Shards> OpenFile<S> {
     /// The same, by whoever has the turn.
     pub(crate) async fn tell_in_turn(&self) -> Result<(), FsError> {
         let Some(time) = self.changed.get() else { return Ok(()) };
+        if mutated(Mutation::SizeNotTold) {
+            return Ok(());
+        }
         let writes = self.writes.get();
         let size = self.size.get();
         let changes = AttributeChanges {
@@ -252,6 +260,9 @@ impl<S: Shards> OpenFile<S> {
             0 => 0,
             end => (end + ahead).next_multiple_of(RESERVED_STEP).min(self.data.size_max()),
         };
+        if mutated(Mutation::WriteUnreserved) && self.reserved.get().is_some() {
+            return Ok(());
+        }
         let before = self.move_end(Operation::Reserve(self.inode, wish)).await?;
         if self.reserved.get().is_none() {
             self.leavings.set(before);
@@ -270,7 +281,7 @@ impl<S: Shards> OpenFile<S> {
     /// Puts zeroes where something may lie between the size and an offset up to which the file grows.
     async fn clear(&self, until: u64) -> Result<(), FsError> {
         let end = until.min(self.leavings.get());
-        if self.size.get() < end {
+        if self.size.get() < end && !mutated(Mutation::LeavingsSeen) {
             self.write_zeroes(self.size.get(), end).await?;
         }
         Ok(())

@@ -132,6 +132,11 @@ mutations! {
     SessionNotCheckedAgain, "F1", "session-not-checked-again", "What waited is decided for a dead session.";
     AnswerBeforeAppend, "F2", "answer-before-append", "An answer leaves before the log has it.";
     UnprobedRead, "F2", "unprobed-read", "A read is answered without proof.";
+    LeavingsSeen, "F8", "leavings-seen", "A file grows over what lies behind its end.";
+    WriteUnreserved, "F8", "write-unreserved", "Bytes are written whose end the shard does not know.";
+    GivenBackFirst, "F8", "given-back-first", "The space behind the new end of a file is given back before the shard knows the end.";
+    SizeNotTold, "F8", "size-not-told", "A file is synced, and the shard does not know its size.";
+    GrowthWithoutTurn, "F8", "growth-without-turn", "Two writes make a file longer at the same time.";
     HoldForgotten, "F9", "hold-forgotten", "A file without a name is purged while it is open.";
     CrcNotChecked, "damage", "crc-not-checked", "A drive does not check the data that it reads.";
     ClientTrustsData, "damage", "client-trusts-data", "A client does not check the data that it is sent.";

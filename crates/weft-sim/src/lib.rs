@@ -11,6 +11,7 @@ mod code;
 mod coverage;
 mod dice;
 pub mod faults;
+mod files;
 mod filler;
 pub mod hunt;
 mod ledger;

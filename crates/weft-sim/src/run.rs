@@ -8,6 +8,7 @@ use crate::check::{
 use crate::clients::{self, Party, client_host};
 use crate::coverage::Coverage;
 use crate::faults::{self, Fault, Guard};
+use crate::files::{self, FilesClient};
 use crate::filler::{FILLER, FILLER_BYTES};
 use crate::names::Names;
 use crate::plan::Plan;
@@ -40,6 +41,10 @@ const FILES: &str = "files";
 const NAMERS: usize = 2;
 const NAMES_PATIENCE: Duration = Duration::from_secs(600);
 const NAMES_THINK: Duration = Duration::from_millis(60);
+
+/// How long a process lives that has mounted it, at most.
+const MOUNT_LIVES: Duration = Duration::from_secs(6);
+
 const INODES: u64 = 3;
 
 /// What a run that went well did.
@@ -153,7 +158,7 @@ async fn scenario(plan: Plan, covered: Rc<RefCell<Option<Coverage>>>) -> Result<
     let sessions_task = spawn(sessions.clone().watch(bed.clone()));
     let parties = parties(&plan, &bed, &sessions);
     let running = start_clients(&parties, &plan.lanes);
-    let names = start_names(&plan, &bed, running.len());
+    let (names, files) = start_names(&plan, &bed, running.len());
     sleep(Duration::from_millis(300)).await;
 
     // Scrubs run into every fault, and must not take one for damage.
@@ -182,7 +187,7 @@ async fn scenario(plan: Plan, covered: Rc<RefCell<Option<Coverage>>>) -> Result<
     let healed = now();
     parties.iter().for_each(|(party, _)| party.is_over.set(true));
     progress::finish(&running).await?;
-    finish_names(&names, &bed, &guard).await?;
+    finish_names((&names, files.as_deref()), &bed, &guard).await?;
     let converged_after = progress::converge(&bed, &guard, healed).await?;
     let done: u64 = parties.iter().map(|(p, _)| p.history.completed()).sum();
     for (party, _) in &parties {
@@ -218,22 +223,38 @@ async fn compare(bed: &Rc<Bed>, guard: &Guard) -> Result<u64, String> {
     equal::check(bed).await
 }
 
-/// Starts the clients of the file system's names, if there is one, on the hosts behind those of other clients.
-fn start_names(plan: &Plan, bed: &Rc<Bed>, first: usize) -> Rc<Names> {
+/// Starts the clients of the file system's names and one that mounts it, if there is one, on the hosts behind
+/// those of other clients.
+fn start_names(plan: &Plan, bed: &Rc<Bed>, first: usize) -> (Rc<Names>, Option<Rc<FilesClient>>) {
     let count = if plan.filers > 0 { NAMERS } else { 0 };
     let may_fill = plan.faults.iter().any(|planned| matches!(planned.fault, Fault::Full { .. }));
-    Names::start(bed, FILES, (NAMES_PATIENCE, NAMES_THINK, may_fill), first..first + count)
+    let names = Names::start(bed, FILES, (NAMES_PATIENCE, NAMES_THINK, may_fill), first..first + count);
+    let (patience, think, lives) = (NAMES_PATIENCE, NAMES_THINK, MOUNT_LIVES);
+    let habits = files::Habits { patience, think, lives, may_fill };
+    let files = (count > 0).then(|| FilesClient::start(bed, FILES, habits, first + count));
+    (names, files)
 }
 
 /// Has them come to their end: sessions are swept once what is broken is mended.
-async fn finish_names(names: &Names, bed: &Rc<Bed>, guard: &Guard) -> Result<(), String> {
+async fn finish_names(
+    (names, files): (&Names, Option<&FilesClient>),
+    bed: &Rc<Bed>,
+    guard: &Guard,
+) -> Result<(), String> {
+    let finishing = async {
+        names.finish().await?;
+        match files {
+            Some(files) => files.finish().await,
+            None => Ok(()),
+        }
+    };
     let mending = async {
         loop {
             faults::mend(bed, guard).await;
             sleep(AFTERMATH).await;
         }
     };
-    match race(names.finish(), mending).await {
+    match race(finishing, mending).await {
         Either::Left(finished) => finished,
         Either::Right(never) => never,
     }

@@ -13,6 +13,7 @@ mod cut;
 mod device;
 mod drive;
 mod endings;
+mod files;
 mod follow;
 mod forgets;
 mod interrupted;
@@ -83,6 +84,8 @@ pub enum Scenario {
     Waiting,
     /// A file system that clients have mounted, whose sessions end in the middle of what they do.
     Mounts,
+    /// A client of a file system's data dies again and again, and the next one looks at what it left.
+    Files,
 }
 
 /// How a hunt ended.
@@ -167,6 +170,7 @@ pub fn run_seed(
                     Scenario::Shard => shard::run().await,
                     Scenario::Waiting => waiting::run().await,
                     Scenario::Mounts => mounts::run().await,
+                    Scenario::Files => files::run().await,
                 }
             };
             let result = match race(run, sleep(ENDS_WITHIN)).await {
