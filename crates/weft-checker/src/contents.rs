@@ -1,8 +1,8 @@
 //! What a file may hold, as its only writer knows: which values each part of it may have, and how long it is.
 //!
 //! Changes that are under way may have happened or not, in any order. So a part has a set of values, and the
-//! size is one of several. A read has to find one of them, and whoever opens the file after the writer has died
-//! as well.
+//! size is one of several. A read has to find one of them, and whoever opens the file after the writer has
+//! died as well.
 
 use std::collections::BTreeSet;
 use weft_types::BLOCK_SIZE;
@@ -211,6 +211,14 @@ impl Contents {
         self.under_way.clear();
     }
 
+    /// Who was about to change it has died. What it did is what it did, unless the size will say whether it
+    /// has cut the file.
+    pub fn abandon(&mut self) {
+        if !matches!(self.under_way[..], [Change::Resize(_)]) || !self.is_uncertain() {
+            self.give_up();
+        }
+    }
+
     /// Whether it is not known how long it is.
     pub fn is_uncertain(&self) -> bool {
         self.sizes.len() > 1
@@ -221,23 +229,20 @@ impl Contents {
         self.durable = self.sizes.clone();
     }
 
-    /// It has so many bytes now, and nothing is under way.
-    ///
-    /// # Errors
-    /// If it cannot have.
-    pub fn settle(&mut self, size: u64) -> Result<(), String> {
-        let parts = self.one_of(&self.sizes, size)?;
-        self.sizes = [parts].into();
-        self.forget_behind(parts);
-        Ok(())
+    /// A writer has died: the size may be one that the shard knows, and what was behind that is gone when the
+    /// file grows again.
+    pub fn lose_writer(&mut self) {
+        self.sizes.extend(&self.durable);
+        let least = self.durable.first().copied().unwrap_or(0) as usize;
+        self.parts.iter_mut().skip(least).for_each(|values| values.add(0));
     }
 
-    /// The writer has died, and so many bytes are found.
+    /// It has so many bytes now, and nothing happens any more of what is under way.
     ///
     /// # Errors
-    /// If there cannot be so many.
-    pub fn reopen(&mut self, size: u64) -> Result<(), String> {
-        let parts = self.one_of(&self.durable, size)?;
+    /// If it cannot have so many.
+    pub fn settle(&mut self, size: u64) -> Result<(), String> {
+        let parts = self.one_of(&self.sizes, size)?;
         if let [Change::Resize(to)] = self.under_way[..]
             && parts > to
         {
@@ -245,9 +250,28 @@ impl Contents {
             self.parts = std::mem::take(&mut self.before);
         }
         self.give_up();
-        (self.sizes, self.durable) = ([parts].into(), [parts].into());
+        self.sizes = [parts].into();
         self.forget_behind(parts);
         Ok(())
+    }
+
+    /// All writers have died, and so many bytes are found.
+    ///
+    /// # Errors
+    /// If there cannot be so many.
+    pub fn reopen(&mut self, size: u64) -> Result<(), String> {
+        self.sizes = self.durable.clone();
+        self.settle(size)?;
+        self.make_durable();
+        Ok(())
+    }
+
+    /// Whether it may have so many bytes now.
+    ///
+    /// # Errors
+    /// If it cannot have.
+    pub fn may_have(&self, size: u64) -> Result<(), String> {
+        self.one_of(&self.sizes, size).map(drop)
     }
 
     fn one_of(&self, sizes: &BTreeSet<u64>, size: u64) -> Result<u64, String> {

@@ -105,7 +105,11 @@ impl FileModel {
         let xattr = [&b"user.a"[..], b"user.b", b"user.c", b""][dice(4) as usize].to_vec();
         let modes = [RenameMode::Replace, RenameMode::Keep, RenameMode::Exchange];
         match dice(35) {
-            0..8 => Operation::Create(self.any_name(dice), FileModel::any_new(dice)),
+            0..7 => Operation::Create(self.any_name(dice), FileModel::any_new(dice)),
+            7 => {
+                let end = dice(3) << dice(30);
+                Operation::CreateOpen(self.any_name(dice), FileModel::any_new(dice), end)
+            }
             8 => Operation::CreateUnnamed(self.any_inode(dice), FileModel::any_new(dice)),
             9..11 => Operation::Link(self.any_inode(dice), self.any_name(dice)),
             11..14 => Operation::Unlink(self.any_name(dice)),
@@ -133,8 +137,12 @@ impl FileModel {
                 Operation::SetXattr(self.any_inode(dice), xattr, value, modes[dice(3) as usize])
             }
             29 => Operation::RemoveXattr(self.any_inode(dice), xattr),
-            30..32 => Operation::Hold(self.any_inode(dice)),
-            32..34 => Operation::Release(self.any_inode(dice)),
+            30..32 => Operation::Hold(self.any_inode(dice), HoldMode::Open),
+            32..34 => {
+                let size = (dice(2) == 0).then(|| dice(3) << dice(40));
+                let changes = AttributeChanges { size, ..Default::default() };
+                Operation::Release(self.any_inode(dice), changes)
+            }
             _ if dice(2) == 0 => Operation::Unreserve(self.any_inode(dice), dice(3) << dice(62)),
             _ => Operation::Reserve(self.any_inode(dice), dice(3) << dice(62)),
         }
@@ -172,6 +180,7 @@ impl FileModel {
             (Answer::Failed(error), _) => Expected::Failed(*error),
             (Answer::Done, _) => Expected::Done,
             (Answer::Reserved(before), _) => Expected::Reserved(*before),
+            (Answer::Recalled(_), _) => return Err("nobody has asked for recalls".to_owned()),
         };
         match found == expected {
             true => Ok(()),
@@ -205,7 +214,7 @@ impl FileModel {
         let node = self.nodes.remove(&0).expect("it was made as number 0");
         self.nodes.insert(inode, node);
         self.known.push(inode);
-        if let Operation::Create(at, _) = operation {
+        if let Operation::Create(at, _) | Operation::CreateOpen(at, ..) = operation {
             self.nodes.get_mut(&at.directory.0).expect("it is there").entries.insert(at.name.clone(), inode);
         }
     }
@@ -290,6 +299,19 @@ impl FileModel {
                 }
                 self.make(at.directory, made, 1)
             }
+            Operation::CreateOpen(at, made, end) => {
+                if made.kind != FileKind::Regular {
+                    return Err(FileError::Invalid);
+                }
+                self.living(at.directory)?;
+                if self.entry(at)?.is_some() {
+                    return Err(FileError::Exists);
+                }
+                let made = self.make(at.directory, made, 1);
+                let node = self.change(0);
+                (node.is_held, node.reserved_end) = (true, *end);
+                made
+            }
             Operation::CreateUnnamed(directory, made) => {
                 self.living(*directory)?;
                 if made.kind != FileKind::Regular {
@@ -309,19 +331,24 @@ impl FileModel {
             },
             Operation::Unlink(at) => self.unlink(at),
             Operation::RemoveDirectory(at) => self.remove_directory(at),
-            Operation::Hold(inode) => match self.node(*inode)? {
+            Operation::Hold(inode, _) => match self.node(*inode)? {
                 node if node.is_orphan() => Err(FileError::Stale),
                 _ => {
                     self.change(inode.0).is_held = true;
                     Ok(self.seen(inode.0))
                 }
             },
-            Operation::Release(inode) => {
+            Operation::Release(inode, changes) => {
+                let changed = match *changes == AttributeChanges::default() {
+                    true => Expected::Done,
+                    false => self.set(*inode, changes)?,
+                };
                 if let Some(node) = self.nodes.get_mut(&inode.0) {
                     node.is_held = false;
                 }
-                Ok(Expected::Done)
+                Ok(changed)
             }
+            Operation::Recalls | Operation::Told(_) => Ok(Expected::Done),
             Operation::Reserve(inode, end) => self.move_end(*inode, *end, u64::max),
             Operation::Unreserve(inode, end) => self.move_end(*inode, *end, u64::min),
             xattr => self.carry_out_on_xattrs(xattr),

@@ -1,27 +1,34 @@
 //! A file system by inode numbers, as a kernel uses it: names, and files that are open.
 //!
 //! It owns which files are open on this mount, and that the shard knows each of them: a file that loses its
-//! name stays until it is closed (F9). One mount of a file system writes; it keeps that right until it ends.
+//! name stays until it is closed (F9). It hears what other mounts wait for, and has the files give that back
+//! (F4).
 
+use crate::all_names::AllNames;
 use crate::error::FsError;
+use crate::hearing::Hearing;
 use crate::mount::Mount;
 use crate::namespace::Namespace;
-use crate::open_file::OpenFile;
+use crate::open_file::{Found, OpenFile, RESERVED_STEP};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::{Rc, Weak};
 use std::time::Duration;
 use weft_client::{AttachMode, FileSystem};
-use weft_rt::sync::join_all;
-use weft_rt::{Buf, sleep, spawn, timeout};
+use weft_rt::sync::{Mutex, join_all};
+use weft_rt::{Buf, now, sleep, spawn, timeout};
 use weft_types::limits::LISTED_ENTRIES_MAX;
 use weft_types::{Attributes, FileKind, InodeNumber};
 use weft_wire::files::{
-    Answer, AttributeChanges, FileError, Listed, NameIn, NewInode, Operation, RenameMode, XattrMode,
+    Answer, AttributeChanges, FileError, HoldMode, Listed, NameIn, NewInode, Operation, Recall, RenameMode,
+    XattrMode,
 };
 
 /// How long size and times of a file that is written may stay unknown to the shard.
 const TELL_EVERY: Duration = Duration::from_secs(1);
+
+/// How long a server may take to say what others wait for: it does within a second.
+const HEARS_WITHIN: Duration = Duration::from_millis(2_500);
 
 /// An open file of a mount.
 type Open = OpenFile<FileSystem>;
@@ -33,6 +40,15 @@ pub struct HowToOpen {
     pub writes: bool,
     /// It loses its contents first.
     pub truncates: bool,
+    /// What is written goes to its end, wherever that is by then.
+    pub appends: bool,
+}
+
+/// A file as it was opened.
+#[derive(Clone)]
+struct Handle {
+    file: Rc<Open>,
+    appends: bool,
 }
 
 /// A mounted file system. Clones are the same.
@@ -44,36 +60,43 @@ struct Inner {
     names: Namespace<FileSystem>,
     /// The same, for what has to be waited for as long as it takes.
     steady: Namespace<FileSystem>,
+    hearing: Rc<Hearing>,
+    all_names: AllNames,
     open: RefCell<BTreeMap<InodeNumber, Rc<Open>>>,
-    handles: RefCell<BTreeMap<u64, Rc<Open>>>,
+    /// Inodes that are being opened.
+    opening: RefCell<BTreeMap<InodeNumber, Rc<Mutex<()>>>>,
+    handles: RefCell<BTreeMap<u64, Handle>>,
     last_handle: Cell<u64>,
-    /// Counts the files that were closed.
-    closed: Cell<u64>,
 }
 
 impl Files {
-    /// Begins to use an attached file system. One that is attached to be written is written by this mount
-    /// alone from now on.
-    ///
-    /// # Errors
-    /// If another mount writes to it ([`FileError::Busy`]), or no shard answers.
-    pub async fn begin(mount: Mount) -> Result<Files, FsError> {
+    /// Begins to use an attached file system.
+    pub fn begin(mount: Mount) -> Files {
         let names = mount.names().clone();
-        if mount.mode() != AttachMode::ReadOnly {
-            names.attributes_by(b"", Operation::Hold(InodeNumber::ROOT)).await?;
-        }
+        let hearing = Rc::new(Hearing::from(mount.began()));
         let inner = Inner {
             mount,
+            hearing,
+            all_names: AllNames::default(),
             steady: names.to_end(),
             names,
             open: RefCell::default(),
+            opening: RefCell::default(),
             handles: RefCell::default(),
             last_handle: Cell::new(0),
-            closed: Cell::new(0),
         };
         let files = Files(Rc::new(inner));
         spawn(tell_from_time_to_time(Rc::downgrade(&files.0)));
-        Ok(files)
+        spawn(hear_recalls(Rc::downgrade(&files.0)));
+        if files.0.mount.mode() != AttachMode::ReadOnly {
+            spawn(hold_all_names(Rc::downgrade(&files.0)));
+        }
+        files
+    }
+
+    /// How long names and attributes that are answered now stay as they are, whatever other mounts do.
+    pub fn stays(&self) -> Duration {
+        self.0.all_names.stay(&self.0.hearing)
     }
 
     /// Ends the mount: what the shards have not heard is told first.
@@ -99,6 +122,9 @@ impl Files {
     /// # Errors
     /// If it is gone.
     pub async fn attributes(&self, inode: InodeNumber) -> Result<Attributes, FsError> {
+        if let Some(known) = self.0.open.borrow().get(&inode).and_then(|file| file.attributes()) {
+            return Ok(known);
+        }
         self.look(b"", Operation::Attributes(inode)).await
     }
 
@@ -112,7 +138,7 @@ impl Files {
             return self.look(b"", Operation::Change(inode, changes)).await;
         }
         self.to_end(|files| async move {
-            let file = files.take(inode).await?;
+            let file = files.take(inode, HoldMode::Write).await?;
             let changed = files.change_open(&file, changes).await;
             files.give_back(file).await;
             changed
@@ -163,7 +189,7 @@ impl Files {
         self.look(name, Operation::Create(at(directory, name), new)).await
     }
 
-    /// Makes a file with a name, and opens it.
+    /// Makes a file with a name, and opens it: to append, or to write anywhere.
     ///
     /// # Errors
     /// As [`Files::make`].
@@ -172,11 +198,14 @@ impl Files {
         directory: InodeNumber,
         name: &[u8],
         new: NewInode,
+        appends: bool,
     ) -> Result<(Attributes, u64), FsError> {
-        let made = self.make(directory, name, new).await?;
+        let operation = Operation::CreateOpen(at(directory, name), new, RESERVED_STEP);
+        let name = name.to_vec();
         self.to_end(|files| async move {
-            let file = files.hold(&made, Found { is_new: true, is_held: false }).await?;
-            Ok((made, files.new_handle(file)))
+            let made = files.0.steady.attributes_by(&name, operation).await?;
+            let file = files.list_open(made, HoldMode::Write, Some(RESERVED_STEP))?;
+            Ok((made, files.new_handle(file, appends)))
         })
         .await
     }
@@ -189,10 +218,15 @@ impl Files {
         &self,
         directory: InodeNumber,
         new: NewInode,
+        appends: bool,
     ) -> Result<(Attributes, u64), FsError> {
-        let made = self.look(b"", Operation::CreateUnnamed(directory, new)).await?;
-        let file = self.hold(&made, Found { is_new: true, is_held: true }).await?;
-        Ok((made, self.new_handle(file)))
+        self.to_end(|files| async move {
+            let operation = Operation::CreateUnnamed(directory, new);
+            let made = files.0.steady.attributes_by(b"", operation).await?;
+            let file = files.list_open(made, HoldMode::Write, Some(0))?;
+            Ok((made, files.new_handle(file, appends)))
+        })
+        .await
     }
 
     /// Gives an inode another name.
@@ -257,14 +291,15 @@ impl Files {
     /// If it is gone, or no file.
     pub async fn open(&self, inode: InodeNumber, how: HowToOpen) -> Result<u64, FsError> {
         self.to_end(|files| async move {
-            let file = files.take(inode).await?;
+            let mode = if how.writes { HoldMode::Write } else { HoldMode::Read };
+            let file = files.take(inode, mode).await?;
             if how.truncates
                 && let Err(error) = file.resize(0).await
             {
                 files.give_back(file).await;
                 return Err(error);
             }
-            Ok(files.new_handle(file))
+            Ok(files.new_handle(file, how.appends))
         })
         .await
     }
@@ -277,14 +312,20 @@ impl Files {
         self.file_of(handle)?.read(offset, length).await
     }
 
-    /// Writes all of it. The data is durable then; size and time are so after [`Files::flush`],
-    /// [`Files::sync`], or a second later.
+    /// Writes all of it: at this offset, or at the end by a handle that appends. The data is durable then;
+    /// size and time are so after [`Files::flush`], [`Files::sync`], or a second later.
     ///
     /// # Errors
     /// If there is no space, or the data cannot be written.
     pub async fn write(&self, handle: u64, offset: u64, bufs: Vec<Buf>) -> Result<(), FsError> {
-        let file = self.file_of(handle)?;
-        self.to_end(|_| async move { file.write(offset, bufs).await }).await
+        let Handle { file, appends } = self.opened(handle)?;
+        let write = |_| async move {
+            match appends {
+                true => file.append(bufs).await,
+                false => file.write(offset, bufs).await,
+            }
+        };
+        self.to_end(write).await
     }
 
     /// Makes size and time durable of the file of a handle.
@@ -296,16 +337,17 @@ impl Files {
         self.to_end(|_| async move { file.tell().await }).await
     }
 
-    /// Makes size and time durable of a file, if it is open.
+    /// Makes size and time durable of a file, whichever mount has written it.
     ///
     /// # Errors
     /// As [`Files::flush`].
     pub async fn sync(&self, inode: InodeNumber) -> Result<(), FsError> {
         let open = self.0.open.borrow().get(&inode).cloned();
-        match open {
-            Some(file) => self.to_end(|_| async move { file.tell().await }).await,
-            None => Ok(()),
+        if let Some(file) = open {
+            self.to_end(|_| async move { file.tell().await }).await?;
         }
+        // The shard asks another mount that writes.
+        self.0.names.attributes_by(b"", Operation::Attributes(inode)).await.map(drop)
     }
 
     /// Likewise, of all files.
@@ -318,8 +360,8 @@ impl Files {
 
     /// Closes a handle.
     pub async fn release(&self, handle: u64) {
-        let file = self.0.handles.borrow_mut().remove(&handle);
-        if let Some(file) = file {
+        let opened = self.0.handles.borrow_mut().remove(&handle);
+        if let Some(Handle { file, .. }) = opened {
             let closing = self.to_end(|files| async move {
                 files.give_back(file).await;
                 Ok(())
@@ -417,65 +459,76 @@ impl Files {
     }
 
     fn file_of(&self, handle: u64) -> Result<Rc<Open>, FsError> {
-        let file = self.0.handles.borrow().get(&handle).cloned();
-        file.ok_or(FsError::Refused { path: String::new(), error: FileError::Stale })
+        self.opened(handle).map(|opened| opened.file)
     }
 
-    fn new_handle(&self, file: Rc<Open>) -> u64 {
+    fn opened(&self, handle: u64) -> Result<Handle, FsError> {
+        let opened = self.0.handles.borrow().get(&handle).cloned();
+        opened.ok_or(FsError::Refused { path: String::new(), error: FileError::Stale })
+    }
+
+    fn new_handle(&self, file: Rc<Open>, appends: bool) -> u64 {
         let handle = self.0.last_handle.get() + 1;
         self.0.last_handle.set(handle);
-        self.0.handles.borrow_mut().insert(handle, file);
+        self.0.handles.borrow_mut().insert(handle, Handle { file, appends });
         handle
     }
 
-    /// Opens a file for whoever gives it back.
-    async fn take(&self, inode: InodeNumber) -> Result<Rc<Open>, FsError> {
-        loop {
+    /// Opens a file for whoever gives it back. One that nobody has open may be used as the mode says.
+    async fn take(&self, inode: InodeNumber, mode: HoldMode) -> Result<Rc<Open>, FsError> {
+        // One at a time asks the shard for an inode: two answers would have no order.
+        let new = || Rc::new(Mutex::new(()));
+        let opening = self.0.opening.borrow_mut().entry(inode).or_insert_with(new).clone();
+        let opened = {
+            let _turn = opening.lock().await;
             let open = self.0.open.borrow().get(&inode).cloned();
-            if let Some(file) = open {
-                return self.use_file(file).await;
+            match open {
+                Some(file) => Ok(self.count_user(file)),
+                None => self.open_new(inode, mode).await,
             }
-            let closed = self.0.closed.get();
-            let found = self.0.steady.attributes_by(b"", Operation::Hold(inode)).await?;
-            if self.0.closed.get() != closed {
-                // Somebody may have opened, written and closed it since this was answered.
-                continue;
-            }
-            let error = match found.kind {
-                FileKind::Regular => {
-                    return self.hold(&found, Found { is_new: false, is_held: true }).await;
-                }
-                FileKind::Directory => FileError::IsDirectory,
-                _ => FileError::Invalid,
-            };
-            let _ = self.0.steady.ask(b"", inode, Operation::Release(inode)).await;
-            return Err(FsError::Refused { path: String::new(), error });
-        }
-    }
-
-    /// Counts a user of a file, which may be open already.
-    async fn hold(&self, found: &Attributes, how: Found) -> Result<Rc<Open>, FsError> {
-        let data = self.0.mount.data_of(found, b"")?;
-        let new = || {
-            let file = OpenFile::new(self.0.steady.clone(), found, data, how.is_new);
-            file.is_held.set(how.is_held);
-            file
         };
-        let file = self.0.open.borrow_mut().entry(found.inode).or_insert_with(new).clone();
-        self.use_file(file).await
+        drop(opening);
+        self.0.opening.borrow_mut().retain(|_, turn| Rc::strong_count(turn) > 1);
+        self.use_file(opened?, mode).await
     }
 
-    /// Counts a user of a file that is listed as open.
-    async fn use_file(&self, file: Rc<Open>) -> Result<Rc<Open>, FsError> {
+    /// Opens a file that is not listed as open.
+    async fn open_new(&self, inode: InodeNumber, mode: HoldMode) -> Result<Rc<Open>, FsError> {
+        let attributes = self.0.steady.attributes_by(b"", Operation::Hold(inode, mode)).await?;
+        let error = match attributes.kind {
+            FileKind::Regular => return self.list_open(attributes, mode, None),
+            FileKind::Directory => FileError::IsDirectory,
+            _ => FileError::Invalid,
+        };
+        let release = Operation::Release(inode, AttributeChanges::default());
+        let _ = self.0.steady.ask(b"", inode, release).await;
+        Err(FsError::Refused { path: String::new(), error })
+    }
+
+    /// Lists a file as open, and counts a user of it.
+    fn list_open(
+        &self,
+        attributes: Attributes,
+        mode: HoldMode,
+        reserved: Option<u64>,
+    ) -> Result<Rc<Open>, FsError> {
+        let data = self.0.mount.data_of(&attributes, b"")?;
+        let found = Found { attributes, data, mode, reserved };
+        let file = OpenFile::new(self.0.steady.clone(), self.0.hearing.clone(), found);
+        self.0.open.borrow_mut().insert(attributes.inode, file.clone());
+        Ok(self.count_user(file))
+    }
+
+    fn count_user(&self, file: Rc<Open>) -> Rc<Open> {
         file.users.set(file.users.get() + 1);
-        let held = {
-            let _turn = file.turn.lock().await;
-            match file.is_held.get() {
-                true => Ok(()),
-                false => self.0.steady.attributes_by(b"", Operation::Hold(file.inode)).await.map(|_| {
-                    file.is_held.set(true);
-                }),
-            }
+        file
+    }
+
+    /// Has the shard know that a file is open which may have been closed just now.
+    async fn use_file(&self, file: Rc<Open>, mode: HoldMode) -> Result<Rc<Open>, FsError> {
+        let held = match file.is_held() {
+            true => Ok(()),
+            false => file.obtain(mode).await,
         };
         match held {
             Ok(()) => Ok(file),
@@ -492,18 +545,9 @@ impl Files {
         if file.users.get() > 0 {
             return;
         }
-        let _turn = file.turn.lock().await;
-        if file.users.get() > 0 {
-            return;
+        if let Err(error) = file.close().await {
+            tracing::debug!(inode = file.inode.0, %error, "the shard takes a file for open still");
         }
-        // Closing has told the size, or has failed; this is for what was written since.
-        if file.tell_in_turn().await.is_ok() && file.is_held.take() {
-            let released = self.0.steady.ask(b"", file.inode, Operation::Release(file.inode)).await;
-            if let Err(error) = released {
-                tracing::debug!(inode = file.inode.0, %error, "the shard takes a file for open still");
-            }
-        }
-        self.0.closed.set(self.0.closed.get() + 1);
         let mut open = self.0.open.borrow_mut();
         if file.users.get() == 0 && open.get(&file.inode).is_some_and(|listed| Rc::ptr_eq(listed, &file)) {
             open.remove(&file.inode);
@@ -511,18 +555,69 @@ impl Files {
     }
 }
 
-/// What is known of a file that is not listed as open.
-struct Found {
-    /// It was made just now.
-    is_new: bool,
-    /// The shard knows that it is open.
-    is_held: bool,
-}
-
 impl Inner {
+    /// Does what another mount waits for. Of a file that is not open here nothing is known and nothing held.
+    async fn answer(self: Rc<Inner>, recall: Recall) {
+        if recall.inode == InodeNumber::ROOT {
+            return self.all_names.give(&self.steady).await;
+        }
+        // What is being opened may be what the other one waits for.
+        let opening = self.opening.borrow().get(&recall.inode).cloned();
+        if let Some(opening) = opening {
+            drop(opening.lock().await);
+        }
+        let open = self.open.borrow().get(&recall.inode).cloned();
+        let answered = match (open, recall.keeps) {
+            (Some(file), HoldMode::Write) => file.tell().await,
+            (Some(file), keeps) => file.give(keeps).await,
+            (None, _) => Ok(()),
+        };
+        let answered = match recall.keeps {
+            HoldMode::Write if answered.is_ok() => {
+                let told = Operation::Told(recall.number);
+                self.steady.ask(b"", InodeNumber::ROOT, told).await.map(drop)
+            }
+            _ => answered,
+        };
+        if let Err(error) = answered {
+            tracing::debug!(inode = recall.inode.0, %error, "a recall is not answered yet");
+        }
+    }
+
     async fn tell_all(&self) -> Result<(), FsError> {
         let open: Vec<Rc<Open>> = self.open.borrow().values().cloned().collect();
         join_all(open.iter().map(|file| file.tell())).await.into_iter().collect()
+    }
+}
+
+/// Hears what other mounts wait for, as long as there is the mount.
+async fn hear_recalls(inner: Weak<Inner>) {
+    loop {
+        let left = now();
+        let Some(steady) = inner.upgrade().map(|inner| inner.steady.clone()) else { return };
+        let asked = timeout(HEARS_WITHIN, steady.ask(b"", InodeNumber::ROOT, Operation::Recalls)).await;
+        let Some(inner) = inner.upgrade() else { return };
+        match asked {
+            Ok(Ok(Answer::Recalled(recalls))) => {
+                inner.hearing.note(left);
+                recalls.into_iter().for_each(|recall| drop(spawn(inner.clone().answer(recall))));
+            }
+            Ok(Ok(_)) => return inner.hearing.end(other_answer(InodeNumber::ROOT)),
+            Ok(Err(error)) => return inner.hearing.end(error),
+            // Nobody has answered: the one that serves now is asked.
+            Err(_) => {}
+        }
+    }
+}
+
+/// Holds all names whenever this mount is alone, as long as there is the mount.
+async fn hold_all_names(inner: Weak<Inner>) {
+    loop {
+        let Some(this) = inner.upgrade() else { return };
+        this.all_names.try_to_hold(&this.steady).await;
+        let pause = this.all_names.pause();
+        drop(this);
+        sleep(pause).await;
     }
 }
 

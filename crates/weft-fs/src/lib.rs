@@ -3,9 +3,11 @@
 //! It owns what a mount knows and does: which operations are under way at which shard, each of them once
 //! (F1), what paths mean, and which bytes of a file are where. It does not know what a shard keeps.
 
+mod all_names;
 mod caller;
 mod error;
 mod files;
+mod hearing;
 mod mount;
 mod namespace;
 mod open_file;

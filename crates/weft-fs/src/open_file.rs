@@ -1,27 +1,33 @@
-//! A file that is open on this mount: its size and times, which the mount alone changes, and where its bytes
+//! A file that is open on this mount: what the mount may do with it, its size and times, and where its bytes
 //! may lie.
 //!
-//! It owns what is behind the end of a file. Bytes are written before the shard hears of the size, and a file
-//! is made shorter before its bytes are given back, so whatever dies in between leaves bytes behind the end.
-//! Nobody reads these, and a file that grows over them has zeroes put there first.
+//! What it may do it asks the shard for, and gives back when another mount wants it: once nothing under it is
+//! under way, and the shard knows size and times (F4). As long as it may read, nobody else changes
+//! attributes.
+//!
+//! It owns what is behind the end of a file (F8). Bytes are written before the shard hears of the size, and a
+//! file is made shorter before its bytes are given back, so whatever dies in between leaves bytes behind the
+//! end. Nobody reads these, and a file that grows over them has zeroes put there first.
 //!
 //! What changes it is to be run to its end, whoever waits for it: it keeps its turn until the shard has
 //! answered, so that nothing late comes after what was done since.
 
 use crate::caller::Shards;
 use crate::error::FsError;
+use crate::hearing::Hearing;
 use crate::namespace::Namespace;
 use std::cell::Cell;
 use std::rc::Rc;
+use std::time::Duration;
 use weft_client::{ClientError, File};
-use weft_rt::sync::Mutex;
+use weft_rt::sync::{Mutex, Notify};
 use weft_rt::{Buf, wall_clock_us};
 use weft_rules::{Mutation, mutated};
 use weft_types::{Attributes, BLOCK_SIZE, FileTime, InodeNumber, with_causes};
-use weft_wire::files::{Answer, AttributeChanges, FileError, Operation, SetTime};
+use weft_wire::files::{Answer, AttributeChanges, FileError, HoldMode, Operation, SetTime};
 
 /// Bytes are reserved by multiples of this, and as many again as the file has, up to so many.
-const RESERVED_STEP: u64 = 256 << 10;
+pub(crate) const RESERVED_STEP: u64 = 256 << 10;
 const RESERVED_AHEAD: u64 = 1 << 30;
 
 /// Bytes that are given back at once of a file that becomes shorter. What lies further out stays until the
@@ -42,8 +48,17 @@ pub(crate) struct OpenFile<S> {
     pub(crate) users: Cell<u64>,
     /// Held by whoever changes the size, or what the shard knows.
     pub(crate) turn: Mutex<()>,
-    /// The shard knows that the session has it open.
-    pub(crate) is_held: Cell<bool>,
+    hearing: Rc<Hearing>,
+    /// What the mount may do with it, as the shard knows. None if the shard does not know that it is open.
+    mode: Cell<Option<HoldMode>>,
+    /// Held by whoever changes the mode, until the shard has answered. Taken before `turn`.
+    mode_turn: Mutex<()>,
+    /// The mode is given up: nothing begins under it.
+    is_given_up: Cell<bool>,
+    /// What is under way under the mode.
+    under_way: Cell<u64>,
+    /// The mode has changed, or nothing is under way any more.
+    progress: Notify,
     size: Cell<u64>,
     /// The newest attributes that the shard has told.
     known: Cell<Attributes>,
@@ -59,24 +74,152 @@ pub(crate) struct OpenFile<S> {
     leavings: Cell<u64>,
 }
 
+/// Something that is under way, for as long as the mount may not give up what it needs.
+struct UnderWay<'f, S>(&'f OpenFile<S>);
+
+impl<S> Drop for UnderWay<'_, S> {
+    fn drop(&mut self) {
+        self.0.under_way.set(self.0.under_way.get() - 1);
+        self.0.progress.notify_all();
+    }
+}
+
+/// Nothing begins under the mode of a file, as long as this is there.
+struct GivenUp<'f, S>(&'f OpenFile<S>);
+
+impl<S> Drop for GivenUp<'_, S> {
+    fn drop(&mut self) {
+        self.0.is_given_up.set(false);
+        self.0.progress.notify_all();
+    }
+}
+
+/// What is known of a file that is opened.
+pub(crate) struct Found {
+    pub attributes: Attributes,
+    pub data: File,
+    /// What the shard lets the mount do with it.
+    pub mode: HoldMode,
+    /// Up to where bytes may be written, if it was made by this mount just now: then nothing lies in it.
+    pub reserved: Option<u64>,
+}
+
 impl<S: Shards> OpenFile<S> {
-    /// A file that was found, or made by this mount just now: then nothing lies in it.
-    pub(crate) fn new(names: Namespace<S>, found: &Attributes, data: File, is_new: bool) -> Rc<OpenFile<S>> {
+    /// A file that nobody uses yet.
+    pub(crate) fn new(names: Namespace<S>, hearing: Rc<Hearing>, found: Found) -> Rc<OpenFile<S>> {
+        let Found { attributes, data, mode, reserved } = found;
         Rc::new(OpenFile {
             names,
-            inode: found.inode,
+            inode: attributes.inode,
             data,
             users: Cell::new(0),
             turn: Mutex::new(()),
-            is_held: Cell::new(false),
-            size: Cell::new(found.size),
-            known: Cell::new(*found),
-            told_size: Cell::new(found.size),
+            hearing,
+            mode: Cell::new(Some(mode)),
+            mode_turn: Mutex::new(()),
+            is_given_up: Cell::new(false),
+            under_way: Cell::new(0),
+            progress: Notify::default(),
+            size: Cell::new(attributes.size),
+            known: Cell::new(attributes),
+            told_size: Cell::new(attributes.size),
             changed: Cell::new(None),
             writes: Cell::new(0),
-            reserved: Cell::new(is_new.then_some(0)),
+            reserved: Cell::new(reserved),
             leavings: Cell::new(0),
         })
+    }
+
+    /// Something begins that needs a mode: waits until the mount has it.
+    async fn begin(&self, mode: HoldMode) -> Result<UnderWay<'_, S>, FsError> {
+        loop {
+            self.hearing.until_sure().await?;
+            let progress = self.progress.notified();
+            match (self.is_given_up.get(), self.mode.get() >= Some(mode)) {
+                (true, _) => progress.await,
+                (false, false) => self.obtain(mode).await?,
+                (false, true) => {
+                    self.under_way.set(self.under_way.get() + 1);
+                    return Ok(UnderWay(self));
+                }
+            }
+        }
+    }
+
+    /// Whether the shard knows that it is open.
+    pub(crate) fn is_held(&self) -> bool {
+        self.mode.get().is_some()
+    }
+
+    /// Has the shard let the mount do this with the file, unless it may already.
+    pub(crate) async fn obtain(&self, mode: HoldMode) -> Result<(), FsError> {
+        let _mode_turn = self.mode_turn.lock().await;
+        if self.mode.get() >= Some(mode) {
+            return Ok(());
+        }
+        if self.mode.get() == Some(HoldMode::Read) {
+            // Of two that hold it and wait for more, each would wait for the other.
+            self.give_up(HoldMode::Open).await?;
+        }
+        let found = self.names.attributes_by(b"", Operation::Hold(self.inode, mode)).await?;
+        self.mode.set(Some(mode));
+        self.known.set(found);
+        self.size.set(found.size);
+        self.told_size.set(found.size);
+        self.changed.set(None);
+        self.reserved.set(None);
+        self.leavings.set(0);
+        Ok(())
+    }
+
+    /// Another mount wants the file: keeps no more than this mode.
+    pub(crate) async fn give(&self, keeps: HoldMode) -> Result<(), FsError> {
+        // What was asked for meanwhile may be what the other one wants: it is answered first.
+        let _mode_turn = self.mode_turn.lock().await;
+        match self.mode.get() > Some(keeps) {
+            true => self.give_up(keeps).await,
+            false => Ok(()),
+        }
+    }
+
+    /// Gives up what is more than this mode, by whoever has the turn.
+    async fn give_up(&self, keeps: HoldMode) -> Result<(), FsError> {
+        let _given_up = self.wait_until_idle().await;
+        let _turn = self.turn.lock().await;
+        if !mutated(Mutation::GivenBackUntold) {
+            self.tell_in_turn().await?;
+        }
+        self.names.ask(b"", self.inode, Operation::Hold(self.inode, keeps)).await?;
+        self.mode.set(Some(keeps));
+        Ok(())
+    }
+
+    /// Lets nothing begin under the mode, and waits until nothing is under way.
+    async fn wait_until_idle(&self) -> GivenUp<'_, S> {
+        self.is_given_up.set(true);
+        let given_up = GivenUp(self);
+        loop {
+            let progress = self.progress.notified();
+            if self.under_way.get() == 0 || mutated(Mutation::GivenBackUnderWay) {
+                return given_up;
+            }
+            progress.await;
+        }
+    }
+
+    /// Has the shard know size and times, and that the file is open no more, if nobody uses it.
+    pub(crate) async fn close(&self) -> Result<(), FsError> {
+        let _mode_turn = self.mode_turn.lock().await;
+        if self.users.get() > 0 || self.mode.get().is_none() {
+            return Ok(());
+        }
+        let _given_up = self.wait_until_idle().await;
+        let _turn = self.turn.lock().await;
+        let changes = self.untold();
+        self.names.ask(b"", self.inode, Operation::Release(self.inode, changes)).await?;
+        self.changed.set(None);
+        self.mode.set(None);
+        Ok(())
     }
 
     /// The newest attributes, with what the shard has not heard yet. What the shard has answered may be older
@@ -97,8 +240,17 @@ impl<S: Shards> OpenFile<S> {
         seen
     }
 
+    /// The attributes, if the mount knows them without asking.
+    pub(crate) fn attributes(&self) -> Option<Attributes> {
+        let is_known = self.mode.get() >= Some(HoldMode::Read)
+            && !self.is_given_up.get()
+            && self.hearing.is_sure_for(Duration::ZERO);
+        is_known.then(|| self.seen(self.known.get()))
+    }
+
     /// Reads; fewer bytes at the end of the file only.
     pub(crate) async fn read(&self, offset: u64, length: u64) -> Result<Vec<Buf>, FsError> {
+        let _under_way = self.begin(HoldMode::Read).await?;
         let size = self.size.get();
         if offset >= size {
             return Ok(Vec::new());
@@ -111,6 +263,7 @@ impl<S: Shards> OpenFile<S> {
     pub(crate) async fn write(&self, offset: u64, bufs: Vec<Buf>) -> Result<(), FsError> {
         let length: u64 = bufs.iter().map(|buf| buf.len() as u64).sum();
         let end = self.end(offset, length)?;
+        let _under_way = self.begin(HoldMode::Write).await?;
         if end <= self.size.get() && self.reserved.get().is_some_and(|reserved| end <= reserved) {
             let written = self.data.write(offset, bufs).await;
             if end > self.size.get() || self.reserved.get().is_some_and(|reserved| end > reserved) {
@@ -123,20 +276,38 @@ impl<S: Shards> OpenFile<S> {
         } else {
             let turn = self.turn.lock().await;
             let _turn = (!mutated(Mutation::GrowthWithoutTurn)).then_some(turn);
-            self.reserve(end).await?;
-            self.clear(offset).await?;
-            // A write that fails may have put some of it.
-            self.leavings.set(self.leavings.get().max(end));
-            self.data.write(offset, bufs).await.map_err(|error| self.failed(&error))?;
-            self.size.set(self.size.get().max(end));
+            self.grow(offset, end, bufs).await?;
         }
         self.note_change();
+        Ok(())
+    }
+
+    /// Writes all of it at the end, wherever that is: as [`OpenFile::write`].
+    pub(crate) async fn append(&self, bufs: Vec<Buf>) -> Result<(), FsError> {
+        let length: u64 = bufs.iter().map(|buf| buf.len() as u64).sum();
+        let _under_way = self.begin(HoldMode::Write).await?;
+        let _turn = self.turn.lock().await;
+        let offset = self.size.get();
+        self.grow(offset, self.end(offset, length)?, bufs).await?;
+        self.note_change();
+        Ok(())
+    }
+
+    /// Writes data that end behind what may be written without the turn.
+    async fn grow(&self, offset: u64, end: u64, bufs: Vec<Buf>) -> Result<(), FsError> {
+        self.reserve(end).await?;
+        self.clear(offset).await?;
+        // A write that fails may have put some of it.
+        self.leavings.set(self.leavings.get().max(end));
+        self.data.write(offset, bufs).await.map_err(|error| self.failed(&error))?;
+        self.size.set(self.size.get().max(end));
         Ok(())
     }
 
     /// Gives the file another size. It is durable.
     pub(crate) async fn resize(&self, size: u64) -> Result<Attributes, FsError> {
         self.end(size, 0)?;
+        let _under_way = self.begin(HoldMode::Write).await?;
         let _turn = self.turn.lock().await;
         self.resize_in_turn(size).await
     }
@@ -144,6 +315,7 @@ impl<S: Shards> OpenFile<S> {
     /// Makes the file at least this long.
     pub(crate) async fn extend(&self, size: u64) -> Result<(), FsError> {
         self.end(size, 0)?;
+        let _under_way = self.begin(HoldMode::Write).await?;
         let _turn = self.turn.lock().await;
         match self.size.get() < size {
             true => self.resize_in_turn(size).await.map(drop),
@@ -176,7 +348,7 @@ impl<S: Shards> OpenFile<S> {
         self.told_size.set(size);
         self.seen(found);
         if is_shorter {
-            self.give_back().await?;
+            self.give_space_back().await?;
         }
         Ok(found)
     }
@@ -188,7 +360,9 @@ impl<S: Shards> OpenFile<S> {
 
     /// Makes a range within the file read as zeroes, and gives back the space of whole blocks.
     pub(crate) async fn zero(&self, offset: u64, length: u64) -> Result<(), FsError> {
-        let end = self.end(offset, length)?.min(self.size.get());
+        let end = self.end(offset, length)?;
+        let _under_way = self.begin(HoldMode::Write).await?;
+        let end = end.min(self.size.get());
         if offset >= end {
             return Ok(());
         }
@@ -208,17 +382,10 @@ impl<S: Shards> OpenFile<S> {
 
     /// The same, by whoever has the turn.
     pub(crate) async fn tell_in_turn(&self) -> Result<(), FsError> {
-        let Some(time) = self.changed.get() else { return Ok(()) };
-        if mutated(Mutation::SizeNotTold) {
+        let (writes, size, changes) = (self.writes.get(), self.size.get(), self.untold());
+        if changes == AttributeChanges::default() || mutated(Mutation::SizeNotTold) {
             return Ok(());
         }
-        let writes = self.writes.get();
-        let size = self.size.get();
-        let changes = AttributeChanges {
-            size: (size != self.told_size.get()).then_some(size),
-            modified: Some(SetTime::At(time)),
-            ..Default::default()
-        };
         let found = self.change(changes).await?;
         self.told_size.set(size);
         self.seen(found);
@@ -229,8 +396,20 @@ impl<S: Shards> OpenFile<S> {
         Ok(())
     }
 
+    /// What the shard has not heard of size and times.
+    fn untold(&self) -> AttributeChanges {
+        let Some(time) = self.changed.get() else { return AttributeChanges::default() };
+        let size = self.size.get();
+        AttributeChanges {
+            size: (size != self.told_size.get()).then_some(size),
+            modified: Some(SetTime::At(time)),
+            ..Default::default()
+        }
+    }
+
     /// Where data or a hole begins at or behind an offset; `None` if there is none before the end.
     pub(crate) async fn find(&self, offset: u64, wants_data: bool) -> Result<Option<u64>, FsError> {
+        let _under_way = self.begin(HoldMode::Read).await?;
         let size = self.size.get();
         let mut at = offset;
         while at < size {
@@ -288,7 +467,7 @@ impl<S: Shards> OpenFile<S> {
     }
 
     /// Gives back what lies behind the size.
-    async fn give_back(&self) -> Result<(), FsError> {
+    async fn give_space_back(&self) -> Result<(), FsError> {
         self.reserve(0).await?;
         let reserved = self.reserved.get().unwrap_or(0);
         let whole = self.size.get().next_multiple_of(BLOCK);

@@ -7,7 +7,7 @@ use crate::answer::Answer;
 use crate::directory::Listing;
 use crate::proto::{GetxattrOut, LseekOut, WriteOut};
 use crate::request::{FuseOperation, FuseRequest, LookupName, Making, Opening};
-use crate::tree::{Errno, Reply, Tree};
+use crate::tree::{Errno, Reply, Timeouts, Tree};
 use weft_rt::Buf;
 use weft_types::limits::XATTR_NAMES_BYTES_MAX;
 use weft_types::{Attributes, FileKind, InodeNumber};
@@ -23,34 +23,34 @@ const GROUP_EXECUTES: u16 = 0o010;
 /// Carries a request out. `data` is that of a WRITE.
 pub(crate) async fn carry_out<T: Tree>(tree: &T, request: FuseRequest, data: Buf) -> Reply<Answer> {
     let (node, owner) = (request.node, (request.uid, request.gid));
-    let timeouts = tree.timeouts();
+    let kept = keeps(tree);
     Ok(match request.operation {
         FuseOperation::Lookup(name) => return look_up(tree, node, name).await,
-        FuseOperation::Attributes => Answer::attributes(&tree.attributes(node).await?, timeouts),
-        FuseOperation::Statx => Answer::statx(&tree.attributes(node).await?, timeouts),
+        FuseOperation::Attributes => Answer::attributes(&tree.attributes(node).await?, kept()),
+        FuseOperation::Statx => Answer::statx(&tree.attributes(node).await?, kept()),
         FuseOperation::Change { changes, kills_set_id } => {
-            Answer::attributes(&change(tree, node, changes, kills_set_id).await?, timeouts)
+            Answer::attributes(&change(tree, node, changes, kills_set_id).await?, kept())
         }
         FuseOperation::Target => Answer::bytes(tree.target(node).await?),
         FuseOperation::Make { name, making } => {
             let made = tree.make(node, &name, new_inode(making, owner)).await?;
-            Answer::entry(&made, timeouts)
+            Answer::entry(&made, kept())
         }
         FuseOperation::Unlink(name) => done(tree.unlink(node, &name).await)?,
         FuseOperation::RemoveDirectory(name) => done(tree.remove_directory(node, &name).await)?,
         FuseOperation::Rename { name, to, new_name, mode } => {
             done(tree.rename((node, &name), (to, &new_name), mode).await)?
         }
-        FuseOperation::Link { inode, name } => Answer::entry(&tree.link(inode, node, &name).await?, timeouts),
+        FuseOperation::Link { inode, name } => Answer::entry(&tree.link(inode, node, &name).await?, kept()),
         FuseOperation::Open(opening) => return open(tree, node, opening).await,
         FuseOperation::Create { name, mode, opening } => {
             let created = tree.create(node, &name, new_file(mode, owner), opening.how).await;
             let (made, opened) = created.map_err(|errno| taken(errno, opening))?;
-            Answer::created(&made, timeouts, opened, opening.is_direct)
+            Answer::created(&made, kept(), opened, opening.is_direct)
         }
         FuseOperation::CreateUnnamed { mode, opening } => {
             let (made, opened) = tree.create_unnamed(node, new_file(mode, owner), opening.how).await?;
-            Answer::created(&made, timeouts, opened, opening.is_direct)
+            Answer::created(&made, kept(), opened, opening.is_direct)
         }
         FuseOperation::SyncAll => done(tree.sync_all().await)?,
         FuseOperation::List { after, length, with_attributes } => {
@@ -109,11 +109,19 @@ async fn carry_out_on_data<T: Tree>(
     })
 }
 
+/// How long the kernel may keep an answer to what begins now: as long as the tree says before, and says still
+/// once there is the answer.
+fn keeps<T: Tree>(tree: &T) -> impl Fn() -> Timeouts + use<'_, T> {
+    let before = tree.timeouts();
+    move || before.shorter(tree.timeouts())
+}
+
 fn done(reply: Reply<()>) -> Reply<Answer> {
     reply.map(|()| Answer::done())
 }
 
 async fn look_up<T: Tree>(tree: &T, directory: InodeNumber, name: LookupName) -> Reply<Answer> {
+    let kept = keeps(tree);
     let found = match name {
         LookupName::Own => tree.attributes(directory).await?,
         LookupName::Parent => {
@@ -121,11 +129,11 @@ async fn look_up<T: Tree>(tree: &T, directory: InodeNumber, name: LookupName) ->
             tree.attributes(InodeNumber(listed.parent)).await?
         }
         LookupName::Entry(name) => match tree.find(directory, &name).await {
-            Err(Errno(libc::ENOENT)) => return Ok(Answer::no_entry(tree.timeouts())),
+            Err(Errno(libc::ENOENT)) => return Ok(Answer::no_entry(kept())),
             found => found?,
         },
     };
-    Ok(Answer::entry(&found, tree.timeouts()))
+    Ok(Answer::entry(&found, kept()))
 }
 
 /// Changes attributes. Who sets an owner, or a size without `CAP_FSETID`, removes set-id bits.
@@ -189,12 +197,13 @@ async fn open<T: Tree>(tree: &T, inode: InodeNumber, opening: Opening) -> Reply<
 }
 
 async fn list<T: Tree>(tree: &T, listing: Listing) -> Reply<Answer> {
+    let kept = keeps(tree);
     let listed: Listed = tree.list(listing.directory, listing.tree_after(), listing.limit()).await?;
     if listed.entries.is_empty() && !listed.is_end {
         // An empty answer would be the directory's end.
         return Err(Errno(libc::EIO));
     }
-    Ok(listing.pack(&listed, tree.timeouts()))
+    Ok(listing.pack(&listed, kept()))
 }
 
 /// A value for a caller with room for `length` bytes; its size for one who has asked with 0.

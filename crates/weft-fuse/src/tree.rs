@@ -29,6 +29,13 @@ pub struct Timeouts {
     pub attributes: Duration,
 }
 
+impl Timeouts {
+    /// The shorter of both, each.
+    pub(crate) fn shorter(self, other: Timeouts) -> Timeouts {
+        Timeouts { entry: self.entry.min(other.entry), attributes: self.attributes.min(other.attributes) }
+    }
+}
+
 impl Default for Timeouts {
     /// A second each.
     fn default() -> Timeouts {

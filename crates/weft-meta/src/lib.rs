@@ -22,6 +22,7 @@ mod medium;
 mod page;
 mod place;
 mod purge;
+mod recalls;
 mod record;
 mod server;
 mod shard;

@@ -3,7 +3,7 @@
 use crate::key::{Key, KeyParts};
 use std::rc::Rc;
 use weft_types::{Attributes, FileKind, FileTime, InodeNumber};
-use weft_wire::files::{ATTRIBUTES_BYTES, Answer, decode_attributes, encode_attributes};
+use weft_wire::files::{ATTRIBUTES_BYTES, Answer, HoldMode, decode_attributes, encode_attributes};
 use weft_wire::{DecodeError, Decoder, Encoder};
 
 /// A value as bytes, shared by the tables and what is written of them.
@@ -236,6 +236,18 @@ pub(crate) fn check_value(key: &Key, value: &[u8]) -> Result<(), DecodeError> {
             (0, 0..4) => Err(DecodeError::Short { offset: 0, needed: 4, found: value.len() }),
             _ => Ok(()),
         },
-        KeyParts::Orphan(_) | KeyParts::Held(..) => Decoder::new(value).finish(),
+        KeyParts::Orphan(_) => Decoder::new(value).finish(),
+        KeyParts::Held(..) => decode_hold(value).map(drop),
     }
+}
+
+/// In which mode a session holds an inode.
+///
+/// # Errors
+/// If it is none.
+pub fn decode_hold(value: &[u8]) -> Result<HoldMode, DecodeError> {
+    let mut d = Decoder::new(value);
+    let n = d.u8()?;
+    d.finish()?;
+    HoldMode::from_u8(n).ok_or(DecodeError::Invalid { field: "hold mode", value: n.into() })
 }

@@ -17,13 +17,12 @@ use weft_client::{AttachMode, AttachOptions, ClientError, Fabric};
 use weft_layout::FileLayout;
 use weft_rpc::{Answer as Reply, Body, Peer, Request, Service};
 use weft_rt::sync::{Either, Notify, race};
-use weft_rt::{Buf, Listener, sleep, spawn};
+use weft_rt::{Buf, Instant, Listener, now, sleep, spawn};
+use weft_rules::{Mutation, mutated};
 use weft_target::Target;
-use weft_types::limits::{FRAME_HEAD_MAX, SHARD_REQUESTS_MAX};
-use weft_types::{
-    FabricMap, InodeNumber, SessionId, SessionState, Volume, VolumeId, VolumeState, with_causes,
-};
-use weft_wire::files::{Answer, Operation, ShardRequest};
+use weft_types::limits::{FILE_LEASE_MS, FRAME_HEAD_MAX, SHARD_REQUESTS_MAX};
+use weft_types::{FabricMap, SessionId, SessionState, Volume, VolumeId, VolumeState, with_causes};
+use weft_wire::files::{Answer, AttributeChanges, HoldMode, Operation, ShardRequest};
 use weft_wire::{Encoder, Kind, Status};
 
 /// First and longest pause before a shard that could not be opened is tried again.
@@ -36,6 +35,10 @@ const VOLUME_PATIENCE: Duration = Duration::from_secs(600);
 
 /// Which shard of which file system.
 type Key = (VolumeId, u16);
+
+/// How long leases of a session stay that is over: a mount goes by them so long after it was heard by a
+/// server last, by a clock that may run slower.
+const LEASE_WAIT: Duration = Duration::from_millis(FILE_LEASE_MS + FILE_LEASE_MS / 10);
 
 /// How often answers of sessions that are over are forgotten.
 const FORGET_EVERY: Duration = Duration::from_secs(5);
@@ -224,17 +227,39 @@ impl ShardServer {
     }
 
     /// Has a shard forget the answers of sessions that are over for good, from time to time, until it ends.
+    ///
+    /// A mount that has not heard yet that its session is over may go by its leases until it finds that it
+    /// hears from no server (F5): so long they are waited for.
     async fn forget_sessions(&self, file_system: VolumeId, shard: &Shard<VolumeMedium>) -> MetaError {
+        let over_since: RefCell<BTreeMap<SessionId, Instant>> = RefCell::default();
+        let mut pause = FORGET_EVERY;
         loop {
-            sleep(FORGET_EVERY).await;
+            race(sleep(pause), self.target.adopted().notified()).await;
+            pause = FORGET_EVERY;
             let Some(map) = self.target.map() else { continue };
+            let seen = RefCell::new(BTreeSet::new());
+            let is_over = |session: SessionId| {
+                if !map.was_forgotten(session, file_system) {
+                    return false;
+                }
+                seen.borrow_mut().insert(session);
+                let since = *over_since.borrow_mut().entry(session).or_insert_with(now);
+                since.elapsed() >= LEASE_WAIT || mutated(Mutation::EvictNoWait)
+            };
             loop {
-                match shard.forget_sessions(|session| map.was_forgotten(session, file_system)).await {
+                match shard.forget_sessions(&is_over).await {
                     Ok(true) => break,
                     Ok(false) => {}
                     Err(error) => return error,
                 }
             }
+            over_since.borrow_mut().retain(|session, since| {
+                let waits = seen.borrow().contains(session) && since.elapsed() < LEASE_WAIT;
+                if waits {
+                    pause = pause.min(LEASE_WAIT - since.elapsed());
+                }
+                waits
+            });
         }
     }
 
@@ -300,8 +325,13 @@ impl ShardServer {
         let number = asked.request.number;
         let count = self.under_way.count.get();
         let key = (number > 0).then_some((asked.file_system, asked.shard, asked.request.session, number));
-        if count >= SHARD_REQUESTS_MAX || key.is_some_and(|key| !self.under_way.keys.borrow_mut().insert(key))
-        {
+        // What others wait for must not wait behind them.
+        let is_waited_for = matches!(
+            asked.request.operation,
+            Operation::Hold(..) | Operation::Release(..) | Operation::Recalls | Operation::Told(_)
+        );
+        let is_full = count >= SHARD_REQUESTS_MAX && !is_waited_for;
+        if is_full || key.is_some_and(|key| !self.under_way.keys.borrow_mut().insert(key)) {
             return None;
         }
         self.under_way.count.set(count + 1);
@@ -368,8 +398,8 @@ impl ShardServer {
 /// Whether a session that only reads may ask for this: what it has open stays as long as it has.
 fn may_read_only(operation: &Operation) -> bool {
     match operation {
-        Operation::Hold(inode) => *inode != InodeNumber::ROOT,
-        Operation::Release(_) => true,
+        Operation::Hold(_, mode) => *mode != HoldMode::Write,
+        Operation::Release(_, changes) => *changes == AttributeChanges::default(),
         operation => !operation.changes(),
     }
 }

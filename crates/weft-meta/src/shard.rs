@@ -8,6 +8,7 @@ use crate::key::{Key, KeyParts, Table};
 use crate::log::{BATCH_BYTES_MAX, Log};
 use crate::medium::{Medium, read_whole};
 use crate::place::{LOG_BLOCK, LOG_BLOCKS, LOG_BLOCKS_LEAST, Places, SUPERBLOCKS};
+use crate::recalls::{Recalls, in_the_way, who_knows};
 use crate::record::{Inode, Part, ShardRecord};
 use crate::superblock::{ShardName, Superblock, newest};
 use crate::tables::Tables;
@@ -15,13 +16,14 @@ use crate::tree::{Tree, write_pages};
 use std::cell::{Cell, RefCell};
 use std::convert::Infallible;
 use std::rc::Rc;
+use std::time::Duration;
 use weft_rt::sync::Notify;
-use weft_rt::{Buf, spawn, wall_clock_us};
+use weft_rt::{Buf, spawn, timeout, wall_clock_us};
 use weft_rules::{Mutation, mutated};
 use weft_types::limits::META_BATCH_BLOCKS_MAX;
 use weft_types::{Attributes, BLOCK_SIZE, FileKind, FileTime, InodeNumber, SessionId};
 use weft_wire::Encoder;
-use weft_wire::files::{Answer, FileRequest};
+use weft_wire::files::{Answer, FileRequest, Operation};
 
 /// What a new shard is.
 #[derive(Clone, Copy, Debug)]
@@ -103,6 +105,8 @@ pub struct ShardCounters {
 pub(crate) struct Inner<M> {
     pub(crate) medium: M,
     pub(crate) tables: RefCell<Tables>,
+    /// Who waits for whom.
+    recalls: Recalls,
     /// Changes that were decided and are not under way yet, encoded.
     waiting: RefCell<Vec<u8>>,
     /// Counts what is to be proved, and what was: by an append or a probe that began later (F2).
@@ -220,6 +224,7 @@ impl<M: Medium> Shard<M> {
         let inner = Rc::new(Inner {
             medium,
             tables: RefCell::new(tables),
+            recalls: Recalls::default(),
             waiting: RefCell::default(),
             asked: Cell::new(0),
             proved: Cell::new(0),
@@ -259,26 +264,31 @@ impl<M: Medium> Shard<M> {
     pub async fn serve_if<E>(
         &self,
         request: &FileRequest,
-        may_be_decided: impl FnOnce() -> Result<(), E>,
+        may_be_decided: impl Fn() -> Result<(), E>,
     ) -> Result<Result<Answer, E>, MetaError> {
         let inner = self.inner();
-        if request.operation.changes() {
-            inner.wait_for_room().await?;
+        match request.operation {
+            Operation::Recalls => return inner.recalls_of(request.session).await.map(Ok),
+            Operation::Told(number) => {
+                inner.recalls.told(request.session, number);
+                inner.notify();
+                return Ok(Ok(Answer::Done));
+            }
+            _ => {}
         }
-        inner.check()?;
-        if !mutated(Mutation::SessionNotCheckedAgain)
-            && let Err(why) = may_be_decided()
-        {
-            return Ok(Err(why));
-        }
-        let now = FileTime::from_us(wall_clock_us());
-        let Decision { changes, answer } =
-            decide(&inner.tables.borrow(), request, now, inner.medium.is_full());
+        // From the decision on nothing is awaited before it is made.
+        let Decision { changes, answer } = match inner.decide_in_turn(request, &may_be_decided).await? {
+            Ok(decision) => decision,
+            Err(why) => return Ok(Err(why)),
+        };
         let is_unproved = match changes.is_empty() {
             true => mutated(Mutation::UnprobedRead),
             false => mutated(Mutation::AnswerBeforeAppend),
         };
         inner.change(&changes);
+        if matches!(request.operation, Operation::Hold(..) | Operation::Release(..)) {
+            inner.follow_holds();
+        }
         if !is_unproved {
             inner.prove().await?;
         }
@@ -310,6 +320,7 @@ impl<M: Medium> Shard<M> {
         };
         if !changes.is_empty() {
             inner.change(&changes);
+            inner.follow_holds();
             inner.prove().await?;
         }
         Ok(is_all)
@@ -389,6 +400,9 @@ impl<M: Medium> Shard<M> {
     }
 }
 
+/// How long an operation that waits for others goes without a look at whether it may go on.
+const LOOK_AGAIN: Duration = Duration::from_millis(500);
+
 /// Items that one round of a purge removes: a tenth of the largest batch.
 const PURGED_ITEMS: usize = 256;
 
@@ -422,6 +436,75 @@ impl<M: Medium> Inner<M> {
             change.encode(&mut e);
         }
         self.waiting.replace(e.0);
+    }
+
+    fn decide(&self, request: &FileRequest) -> Decision {
+        let now = FileTime::from_us(wall_clock_us());
+        decide(&self.tables.borrow(), request, now, self.medium.is_full())
+    }
+
+    /// Decides an operation, once it may be: the log has room, nobody holds what is in its way, and who knows
+    /// more than the shard has told it (F4).
+    ///
+    /// # Errors
+    /// If the shard has ended. Inside: why it may not be decided at all.
+    async fn decide_in_turn<E>(
+        &self,
+        request: &FileRequest,
+        may_be_decided: &impl Fn() -> Result<(), E>,
+    ) -> Result<Result<Decision, E>, MetaError> {
+        let mut asked: Option<Vec<(SessionId, u64)>> = None;
+        loop {
+            let progress = self.progress.notified();
+            if request.operation.changes() {
+                self.wait_for_room().await?;
+            }
+            self.check()?;
+            if !mutated(Mutation::SessionNotCheckedAgain)
+                && let Err(why) = may_be_decided()
+            {
+                return Ok(Err(why));
+            }
+            let in_the_way = match mutated(Mutation::LeaseNotRecalled) {
+                true => Vec::new(),
+                false => in_the_way(&self.tables.borrow(), request),
+            };
+            let is_open = |(session, number): &(SessionId, u64)| self.recalls.is_open(*session, *number);
+            if in_the_way.is_empty() && !asked.iter().flatten().any(is_open) {
+                let decision = self.decide(request);
+                let numbers = asked.get_or_insert_with(|| self.ask_who_knows(request, &decision.answer));
+                if !numbers.iter().any(is_open) {
+                    return Ok(Ok(decision));
+                }
+            }
+            for wanted in in_the_way {
+                self.recalls.ask(wanted);
+            }
+            // A session that ends in between tells nobody here.
+            let _ = timeout(LOOK_AGAIN, progress).await;
+        }
+    }
+
+    /// Asks those for their word who know more than the shard of what an operation sees or changes.
+    fn ask_who_knows(&self, request: &FileRequest, answer: &Answer) -> Vec<(SessionId, u64)> {
+        if mutated(Mutation::WriterNotAsked) {
+            return Vec::new();
+        }
+        let wanted = who_knows(&self.tables.borrow(), request, answer);
+        wanted.into_iter().map(|wanted| (wanted.session, self.recalls.ask(wanted))).collect()
+    }
+
+    /// What a session has to do. That it was heard here counts for it only if no other server has begun.
+    async fn recalls_of(&self, session: SessionId) -> Result<Answer, MetaError> {
+        let recalls = self.recalls.of_session(session).await;
+        self.prove().await?;
+        Ok(Answer::Recalled(recalls))
+    }
+
+    /// What sessions hold has changed.
+    fn follow_holds(&self) {
+        self.recalls.follow(&self.tables.borrow());
+        self.notify();
     }
 
     /// Waits until changes may be decided: the log has room for them.

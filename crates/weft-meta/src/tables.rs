@@ -2,12 +2,13 @@
 
 use crate::change::Change;
 use crate::key::{Key, KeyParts, Table};
-use crate::record::{Entry, Inode, Part, ShardRecord, Value, decode_number};
+use crate::record::{Entry, Inode, Part, ShardRecord, Value, decode_hold, decode_number};
 use siphasher::sip::SipHasher24;
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::Hasher;
 use std::ops::Bound;
 use weft_types::{InodeNumber, SessionId};
+use weft_wire::files::HoldMode;
 
 /// Hashes below this one are those of `.`, `..` and of a directory's beginning.
 const HASH_FIRST: u64 = 16;
@@ -113,13 +114,26 @@ impl Tables {
         self.holders(inode).next().is_some()
     }
 
-    /// The sessions that have an inode open.
-    pub fn holders(&self, inode: InodeNumber) -> impl Iterator<Item = SessionId> {
+    /// The sessions that have an inode open, and in which mode.
+    pub fn holders(&self, inode: InodeNumber) -> impl Iterator<Item = (SessionId, HoldMode)> {
         let from = self.from(Key::held(inode, SessionId(0)));
-        from.map_while(move |(key, _)| match key.parts() {
-            Some(KeyParts::Held(held, session)) if held == inode => Some(session),
+        from.map_while(move |(key, value)| match key.parts() {
+            Some(KeyParts::Held(held, session)) if held == inode => {
+                Some((session, decode_hold(value).expect("values are checked")))
+            }
             _ => None,
         })
+    }
+
+    /// The other sessions that hold an inode in a mode that does not go with this one (F4).
+    pub fn in_the_way(
+        &self,
+        inode: InodeNumber,
+        session: SessionId,
+        mode: HoldMode,
+    ) -> impl Iterator<Item = (SessionId, HoldMode)> {
+        let others = self.holders(inode).filter(move |(holder, _)| *holder != session);
+        others.filter(move |(_, held)| !held.goes_with(mode))
     }
 
     /// The first part of a directory.

@@ -132,9 +132,16 @@ mutations! {
     SessionNotCheckedAgain, "F1", "session-not-checked-again", "What waited is decided for a dead session.";
     AnswerBeforeAppend, "F2", "answer-before-append", "An answer leaves before the log has it.";
     UnprobedRead, "F2", "unprobed-read", "A read is answered without proof.";
+    LeaseNotRecalled, "F4", "lease-not-recalled", "A lease is granted beside one that does not go with it.";
+    WriterNotAsked, "F4", "writer-not-asked", "Attributes are answered without the word of who writes.";
+    NamesStay, "F4", "names-stay", "All names go back while the kernel has some of them.";
+    GivenBackUnderWay, "F4", "given-back-under-way", "A lease goes back while it is in use.";
+    GivenBackUntold, "F4", "given-back-untold", "A lease goes back without the size that was written.";
+    NoSelfFence, "F5", "no-self-fence", "A mount that hears from no server goes by its leases.";
+    EvictNoWait, "F5", "evict-no-wait", "Leases of a session that is over are taken at once.";
     LeavingsSeen, "F8", "leavings-seen", "A file grows over what lies behind its end.";
     WriteUnreserved, "F8", "write-unreserved", "Bytes are written whose end the shard does not know.";
-    GivenBackFirst, "F8", "given-back-first", "The space behind the new end of a file is given back before the shard knows the end.";
+    GivenBackFirst, "F8", "given-back-first", "Space is given back before the shard knows the new end.";
     SizeNotTold, "F8", "size-not-told", "A file is synced, and the shard does not know its size.";
     GrowthWithoutTurn, "F8", "growth-without-turn", "Two writes make a file longer at the same time.";
     HoldForgotten, "F9", "hold-forgotten", "A file without a name is purged while it is open.";

@@ -16,6 +16,7 @@ mod filler;
 pub mod hunt;
 mod ledger;
 mod minimise;
+mod mounts;
 mod names;
 mod plan;
 mod run;

@@ -42,7 +42,8 @@ const NAMERS: usize = 2;
 const NAMES_PATIENCE: Duration = Duration::from_secs(600);
 const NAMES_THINK: Duration = Duration::from_millis(60);
 
-/// How long a process lives that has mounted it, at most.
+/// Processes that have mounted it, and how long each lives, at most.
+const MOUNTS: usize = 2;
 const MOUNT_LIVES: Duration = Duration::from_secs(6);
 
 const INODES: u64 = 3;
@@ -230,7 +231,7 @@ fn start_names(plan: &Plan, bed: &Rc<Bed>, first: usize) -> (Rc<Names>, Option<R
     let may_fill = plan.faults.iter().any(|planned| matches!(planned.fault, Fault::Full { .. }));
     let names = Names::start(bed, FILES, (NAMES_PATIENCE, NAMES_THINK, may_fill), first..first + count);
     let (patience, think, lives) = (NAMES_PATIENCE, NAMES_THINK, MOUNT_LIVES);
-    let habits = files::Habits { patience, think, lives, may_fill };
+    let habits = files::Habits { mounts: MOUNTS, patience, think, lives, may_fill };
     let files = (count > 0).then(|| FilesClient::start(bed, FILES, habits, first + count));
     (names, files)
 }

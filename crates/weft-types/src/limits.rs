@@ -134,6 +134,13 @@ pub const FILE_BYTES_MAX: u64 = (1 << 32) * OBJECT_BLOCKS_MAX as u64 * BLOCK_SIZ
 /// (F1).
 pub const FILE_OPERATIONS_MAX: u64 = 256;
 
+/// How long a mount may go by its leases after it has asked a server for recalls and was answered, in
+/// milliseconds (F5).
+pub const FILE_LEASE_MS: u64 = 4_000;
+
+/// Recalls that one answer of a shard carries: the rest comes with the next one.
+pub const RECALLS_MAX: u32 = 1024;
+
 /// Requests that one server of shards has begun and not answered: beyond it, clients are told to ask again.
 pub const SHARD_REQUESTS_MAX: usize = 16_384;
 

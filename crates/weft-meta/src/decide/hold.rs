@@ -1,31 +1,56 @@
 //! What sessions have open, and how far files may have bytes.
 
 use super::draft::Draft;
-use crate::key::Key;
+use crate::key::{Key, KeyParts, Table};
 use crate::record::Value;
+use weft_rules::{Mutation, mutated};
 use weft_types::limits::FILE_BYTES_MAX;
 use weft_types::{FileKind, InodeNumber};
-use weft_wire::files::{Answer, FileError};
+use weft_wire::files::{Answer, AttributeChanges, FileError, HoldMode};
 
 impl Draft<'_> {
-    /// The session has an inode open. One that has lost its last name, and that nobody has open, may be
-    /// purged at this very time.
-    pub(super) fn hold(&mut self, inode: InodeNumber) -> Result<Answer, FileError> {
+    /// The session has an inode open, in a mode. One that has lost its last name, and that nobody has open,
+    /// may be purged at this very time. That the mode goes with those of others was seen to before (F4).
+    pub(super) fn hold(&mut self, inode: InodeNumber, mode: HoldMode) -> Result<Answer, FileError> {
         let found = self.inode(inode)?;
         if found.attributes.links == 0 && !self.tables.is_held(inode) {
             return Err(FileError::Stale);
         }
-        if inode == InodeNumber::ROOT && self.tables.holders(inode).any(|holder| holder != self.session) {
+        let is_taken = match inode {
+            InodeNumber::ROOT => mode == HoldMode::Write && self.is_beside_others(),
+            _ => self.tables.in_the_way(inode, self.session, mode).next().is_some(),
+        };
+        if is_taken && !mutated(Mutation::LeaseNotRecalled) {
             return Err(FileError::Busy);
         }
-        self.put(Key::held(inode, self.session), Value::from([]));
+        self.put_hold(inode, mode);
         Ok(Answer::Attributes(self.seen(&found)))
     }
 
-    /// The session has it open no more.
-    pub(super) fn release(&mut self, inode: InodeNumber) -> Result<Answer, FileError> {
+    /// Whether another session holds anything.
+    fn is_beside_others(&self) -> bool {
+        self.tables.of(Table::Held).any(|(key, _)| match key.parts() {
+            Some(KeyParts::Held(_, session)) => session != self.session,
+            _ => false,
+        })
+    }
+
+    pub(super) fn put_hold(&mut self, inode: InodeNumber, mode: HoldMode) {
+        self.put(Key::held(inode, self.session), Value::from([mode as u8]));
+    }
+
+    /// Changes attributes, and the session has it open no more.
+    pub(super) fn release(
+        &mut self,
+        inode: InodeNumber,
+        changes: &AttributeChanges,
+    ) -> Result<Answer, FileError> {
+        let changed = match *changes == AttributeChanges::default() {
+            true => Answer::Done,
+            false => self.change(inode, changes)?,
+        };
         self.delete(Key::held(inode, self.session));
-        Ok(Answer::Done)
+        Ok(changed)
     }
 
     /// Moves the end of what may lie in a file.

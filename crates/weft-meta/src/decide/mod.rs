@@ -116,9 +116,12 @@ fn carry_out(draft: &mut Draft<'_>, operation: &Operation) -> Result<Answer, Fil
         Operation::XattrNames(inode) => draft.xattr_names(*inode),
         Operation::SetXattr(inode, name, value, mode) => draft.set_xattr(*inode, name, value, *mode),
         Operation::RemoveXattr(inode, name) => draft.remove_xattr(*inode, name),
-        Operation::Hold(inode) => draft.hold(*inode),
-        Operation::Release(inode) => draft.release(*inode),
+        Operation::Hold(inode, mode) => draft.hold(*inode, *mode),
+        Operation::Release(inode, changes) => draft.release(*inode, changes),
         Operation::Reserve(inode, end) => draft.move_end(*inode, *end, u64::max),
         Operation::Unreserve(inode, end) => draft.move_end(*inode, *end, u64::min),
+        Operation::CreateOpen(at, made, end) => draft.create_open(at, made, *end),
+        // What is waited for is not in the tables.
+        Operation::Recalls | Operation::Told(_) => Ok(Answer::Done),
     }
 }

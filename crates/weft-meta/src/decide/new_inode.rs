@@ -2,10 +2,10 @@
 
 use super::draft::Draft;
 use crate::key::Key;
-use crate::record::{Entry, Inode, Part, ShardRecord, Value};
-use weft_types::limits::LINK_TARGET_BYTES_MAX;
+use crate::record::{Entry, Inode, Part, ShardRecord};
+use weft_types::limits::{FILE_BYTES_MAX, LINK_TARGET_BYTES_MAX};
 use weft_types::{Attributes, FileKind, InodeNumber};
-use weft_wire::files::{Answer, FileError, NameIn, NewInode};
+use weft_wire::files::{Answer, FileError, HoldMode, NameIn, NewInode};
 
 /// A directory passes its group and this bit on.
 const SET_GROUP: u16 = 0o2000;
@@ -14,13 +14,40 @@ const SET_GROUP: u16 = 0o2000;
 const RESERVED: u64 = 1024;
 
 impl Draft<'_> {
+    /// Makes a file and its name, which the session has open to write.
+    pub(super) fn create_open(
+        &mut self,
+        at: &NameIn,
+        made: &NewInode,
+        reserved_end: u64,
+    ) -> Result<Answer, FileError> {
+        match made.kind {
+            FileKind::Regular if reserved_end > FILE_BYTES_MAX => return Err(FileError::TooLarge),
+            FileKind::Regular => {}
+            _ => return Err(FileError::Invalid),
+        }
+        let inode = self.create_reserved(at, made, reserved_end)?;
+        self.put_hold(inode.attributes.inode, HoldMode::Write);
+        Ok(Answer::Attributes(inode.attributes))
+    }
+
     /// Makes an inode and its name.
     pub(super) fn create(&mut self, at: &NameIn, made: &NewInode) -> Result<Answer, FileError> {
+        let inode = self.create_reserved(at, made, 0)?;
+        Ok(Answer::Attributes(self.seen(&inode)))
+    }
+
+    fn create_reserved(
+        &mut self,
+        at: &NameIn,
+        made: &NewInode,
+        reserved_end: u64,
+    ) -> Result<Inode, FileError> {
         let directory = self.living_directory(at.directory)?;
         if self.entry(at)?.is_some() {
             return Err(FileError::Exists);
         }
-        let mut inode = self.make(&directory, made)?;
+        let mut inode = Inode { reserved_end, ..self.make(&directory, made)? };
         inode.attributes.links = if inode.is_directory() { 2 } else { 1 };
         if inode.is_directory() {
             inode.parent = at.directory;
@@ -31,10 +58,10 @@ impl Draft<'_> {
         }
         self.put(Key::inode(inode.attributes.inode), inode.encode());
         self.add_entry(at, Entry { inode: inode.attributes.inode, kind: made.kind });
-        Ok(Answer::Attributes(self.seen(&inode)))
+        Ok(inode)
     }
 
-    /// Makes a file without a name, which the session has open.
+    /// Makes a file without a name, which the session has open to write.
     pub(super) fn create_unnamed(
         &mut self,
         directory: InodeNumber,
@@ -48,7 +75,7 @@ impl Draft<'_> {
         inode.is_unnamed = true;
         self.put(Key::inode(inode.attributes.inode), inode.encode());
         self.orphan(inode.attributes.inode);
-        self.put(Key::held(inode.attributes.inode, self.session), Value::from([]));
+        self.put_hold(inode.attributes.inode, HoldMode::Write);
         Ok(Answer::Attributes(inode.attributes))
     }
 

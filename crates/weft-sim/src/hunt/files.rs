@@ -1,5 +1,5 @@
-//! The data of files: a client that has mounted a file system dies again and again, while nodes die and are cut
-//! off, and the next one looks at what it left (F8, F9).
+//! The data of files: mounts of a file system die again and again, while nodes die and are cut off, and the
+//! next one, or another one, looks at what they left (F4, F8, F9).
 
 use super::stage::Stage;
 use crate::bed::KnowFiles;
@@ -11,23 +11,36 @@ use weft_rt::{random_below, sleep};
 const FILES: &str = "files";
 
 const HABITS: Habits = Habits {
+    mounts: 1,
     patience: Duration::from_secs(30),
     think: Duration::from_millis(1),
-    lives: Duration::from_millis(300),
+    lives: Duration::from_millis(1_000),
     may_fill: false,
 };
 
-/// Runs it to its end.
+/// Runs it to its end, with one mount at a time.
 ///
 /// # Errors
 /// What is wrong.
 pub async fn run() -> Result<(), String> {
+    run_as(HABITS).await
+}
+
+/// Likewise, with several mounts that seldom die.
+///
+/// # Errors
+/// What is wrong.
+pub async fn run_shared() -> Result<(), String> {
+    run_as(Habits { mounts: 3, lives: Duration::from_secs(6), ..HABITS }).await
+}
+
+async fn run_as(habits: Habits) -> Result<(), String> {
     let _know_files = KnowFiles::begin();
     let stage = Stage::set_with_sessions(3, 2, 300).await;
     stage.bed.create_file_system(FILES, 2, 1).await;
-    let client = FilesClient::start(&stage.bed, FILES, HABITS, 0);
+    let client = FilesClient::start(&stage.bed, FILES, habits, 0);
     for _ in 0..3 + random_below(4) {
-        sleep(Duration::from_millis(200 + random_below(600))).await;
+        sleep(Duration::from_millis(200 + random_below(1_500))).await;
         let node = random_below(3) as usize;
         let lasts = Duration::from_millis(random_below(200));
         match random_below(4) {

@@ -13,6 +13,7 @@ mod cut;
 mod device;
 mod drive;
 mod endings;
+mod fenced;
 mod files;
 mod follow;
 mod forgets;
@@ -84,8 +85,14 @@ pub enum Scenario {
     Waiting,
     /// A file system that clients have mounted, whose sessions end in the middle of what they do.
     Mounts,
-    /// A client of a file system's data dies again and again, and the next one looks at what it left.
+    /// A mount of a file system dies again and again, and the next one looks at what it left.
     Files,
+    /// Several mounts of a file system share files.
+    SharedFiles,
+    /// A mount is cut off until another one has what it held.
+    Fenced,
+    /// The kernel of a mount keeps names that another mount changes.
+    NamesKept,
 }
 
 /// How a hunt ended.
@@ -171,6 +178,9 @@ pub fn run_seed(
                     Scenario::Waiting => waiting::run().await,
                     Scenario::Mounts => mounts::run().await,
                     Scenario::Files => files::run().await,
+                    Scenario::NamesKept => fenced::run_names().await,
+                    Scenario::Fenced => fenced::run().await,
+                    Scenario::SharedFiles => files::run_shared().await,
                 }
             };
             let result = match race(run, sleep(ENDS_WITHIN)).await {

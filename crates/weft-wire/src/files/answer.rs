@@ -1,11 +1,12 @@
 //! What a shard answers.
 
 use super::attributes::{decode_attributes, encode_attributes};
+use super::operation::HoldMode;
 use super::{decode_bytes, encode_bytes};
 use crate::{DecodeError, Decoder, Encoder};
 use thiserror::Error;
 use weft_types::limits::{
-    FILE_NAME_BYTES_MAX, LINK_TARGET_BYTES_MAX, LISTED_ENTRIES_MAX, XATTR_NAMES_BYTES_MAX,
+    FILE_NAME_BYTES_MAX, LINK_TARGET_BYTES_MAX, LISTED_ENTRIES_MAX, RECALLS_MAX, XATTR_NAMES_BYTES_MAX,
     XATTR_VALUE_BYTES_MAX,
 };
 use weft_types::{Attributes, InodeNumber};
@@ -58,7 +59,7 @@ pub enum FileError {
     #[error("the session's numbers do not fit")]
     OutOfOrder = 14,
     /// `EBUSY`.
-    #[error("another mount writes to the file system")]
+    #[error("another mount uses the file system")]
     Busy = 15,
 }
 
@@ -109,6 +110,18 @@ pub struct Listed {
     pub is_end: bool,
 }
 
+/// What a session has to do because another one waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Recall {
+    /// The number by which it is answered.
+    pub number: u64,
+    /// What it is about.
+    pub inode: InodeNumber,
+    /// The mode that may stay; [`HoldMode::Write`]: the shard is to hear of size and times, and nothing is
+    /// given back.
+    pub keeps: HoldMode,
+}
+
 /// The answer to an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
@@ -126,6 +139,8 @@ pub enum Answer {
     Failed(FileError),
     /// Until now nothing lay from this offset on in the file.
     Reserved(u64),
+    /// What the session has to do, in no order.
+    Recalled(Vec<Recall>),
 }
 
 impl Answer {
@@ -154,6 +169,12 @@ impl Answer {
             Answer::Reserved(before) => {
                 e.u8(7).u64(*before);
             }
+            Answer::Recalled(recalls) => {
+                e.u8(8).u32(recalls.len() as u32);
+                for Recall { number, inode, keeps } in recalls {
+                    e.u64(*number).u64(inode.0).u8(*keeps as u8);
+                }
+            }
         }
     }
 
@@ -179,6 +200,13 @@ impl Answer {
                 Answer::Failed(error.ok_or(DecodeError::Invalid { field: "file error", value: n.into() })?)
             }
             7 => Answer::Reserved(d.u64()?),
+            8 => {
+                let recalls = (0..decode_count(d, "recalls", RECALLS_MAX)?).map(|_| {
+                    let (number, inode) = (d.u64()?, InodeNumber(d.u64()?));
+                    Ok(Recall { number, inode, keeps: HoldMode::decode(d)? })
+                });
+                Answer::Recalled(recalls.collect::<Result<_, _>>()?)
+            }
             n => return Err(DecodeError::Invalid { field: "answer", value: n.into() }),
         })
     }

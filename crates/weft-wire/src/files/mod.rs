@@ -6,10 +6,10 @@ mod attributes;
 mod operation;
 
 pub use addressed::ShardRequest;
-pub use answer::{Answer, FileError, Listed, ListedEntry};
+pub use answer::{Answer, FileError, Listed, ListedEntry, Recall};
 pub use attributes::{ATTRIBUTES_BYTES, decode_attributes, encode_attributes};
 pub use operation::{
-    AttributeChanges, FileRequest, NameIn, NewInode, Operation, RenameMode, SetTime, XattrMode,
+    AttributeChanges, FileRequest, HoldMode, NameIn, NewInode, Operation, RenameMode, SetTime, XattrMode,
 };
 
 use crate::{DecodeError, Decoder, Encoder};

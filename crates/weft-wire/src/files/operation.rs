@@ -72,6 +72,35 @@ pub enum XattrMode {
     Replace = 2,
 }
 
+/// What a session may do with an inode that it has open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum HoldMode {
+    /// It may do nothing; the inode stays.
+    Open = 0,
+    /// It may read data, and knows the size: nobody else changes them meanwhile.
+    Read = 1,
+    /// It may write data and choose the size: nobody else reads or writes meanwhile.
+    Write = 2,
+}
+
+impl HoldMode {
+    /// The mode with this number.
+    pub fn from_u8(n: u8) -> Option<HoldMode> {
+        [HoldMode::Open, HoldMode::Read, HoldMode::Write].into_iter().find(|mode| *mode as u8 == n)
+    }
+
+    /// Whether two sessions may hold an inode in these modes at once.
+    pub fn goes_with(self, other: HoldMode) -> bool {
+        self == HoldMode::Open || other == HoldMode::Open || (self, other) == (HoldMode::Read, HoldMode::Read)
+    }
+
+    pub(super) fn decode(d: &mut Decoder<'_>) -> Result<HoldMode, DecodeError> {
+        let n = d.u8()?;
+        HoldMode::from_u8(n).ok_or(DecodeError::Invalid { field: "hold mode", value: n.into() })
+    }
+}
+
 /// A time to set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SetTime {
@@ -138,17 +167,25 @@ pub enum Operation {
     SetXattr(InodeNumber, Vec<u8>, Vec<u8>, XattrMode),
     /// Removes an extended attribute.
     RemoveXattr(InodeNumber, Vec<u8>),
-    /// The session has the inode open: it is not purged before the session has released it or is over, whether
-    /// or not it has a name. Refused if it has no name, and nobody holds it. The root directory is held
-    /// by one session at a time: by the mount that writes.
-    Hold(InodeNumber),
-    /// The session has the inode open no more.
-    Release(InodeNumber),
+    /// The session has the inode open, and may do with it from now on what the mode says, which may be less
+    /// than until now. It is not purged before the session has released it or is over, whether or not it
+    /// has a name. Refused if it has no name, and nobody holds it. Answered when no other session holds it in
+    /// a mode that does not go with this one (F4). The root directory to write stands for all names and
+    /// attributes: it is refused as long as another session holds anything.
+    Hold(InodeNumber, HoldMode),
+    /// Changes attributes, and the session has the inode open no more.
+    Release(InodeNumber, AttributeChanges),
     /// Bytes may be written up to this offset of a file, which are found when it is purged. Answered with the
     /// end until then; that is never lowered by this.
     Reserve(InodeNumber, u64),
     /// What lay in a file from this offset on is given back. Answered with the end until then.
     Unreserve(InodeNumber, u64),
+    /// Makes a file and its name, which the session has open to write, with bytes reserved up to this offset.
+    CreateOpen(NameIn, NewInode, u64),
+    /// What others wait for that this session has to do. Answered when there is something, or a second later.
+    Recalls,
+    /// The shard knows by now what was asked for by the recall of this number.
+    Told(u64),
 }
 
 impl Operation {
@@ -164,6 +201,7 @@ impl Operation {
         match self {
             Operation::Find(at)
             | Operation::Create(at, _)
+            | Operation::CreateOpen(at, ..)
             | Operation::Link(_, at)
             | Operation::Unlink(at)
             | Operation::RemoveDirectory(at)
@@ -177,10 +215,11 @@ impl Operation {
             | Operation::XattrNames(inode)
             | Operation::SetXattr(inode, ..)
             | Operation::RemoveXattr(inode, _)
-            | Operation::Hold(inode)
-            | Operation::Release(inode)
+            | Operation::Hold(inode, _)
+            | Operation::Release(inode, _)
             | Operation::Reserve(inode, _)
             | Operation::Unreserve(inode, _) => *inode,
+            Operation::Recalls | Operation::Told(_) => InodeNumber::ROOT,
         }
     }
 
@@ -188,6 +227,7 @@ impl Operation {
     pub fn grows(&self) -> bool {
         match self {
             Operation::Create(..)
+            | Operation::CreateOpen(..)
             | Operation::CreateUnnamed(..)
             | Operation::Link(..)
             | Operation::SetXattr(..) => true,
@@ -204,8 +244,11 @@ impl Operation {
             | Operation::List { .. }
             | Operation::Target(_)
             | Operation::Xattr(..)
-            | Operation::XattrNames(_) => false,
+            | Operation::XattrNames(_)
+            | Operation::Recalls
+            | Operation::Told(_) => false,
             Operation::Create(..)
+            | Operation::CreateOpen(..)
             | Operation::CreateUnnamed(..)
             | Operation::Link(..)
             | Operation::Unlink(_)
@@ -214,8 +257,8 @@ impl Operation {
             | Operation::Change(..)
             | Operation::SetXattr(..)
             | Operation::RemoveXattr(..)
-            | Operation::Hold(_)
-            | Operation::Release(_)
+            | Operation::Hold(..)
+            | Operation::Release(..)
             | Operation::Reserve(..)
             | Operation::Unreserve(..) => true,
         }
@@ -281,17 +324,29 @@ impl Operation {
                 encode_bytes(e, value);
             }
             Operation::RemoveXattr(inode, name) => encode_bytes(e.u8(15).u64(inode.0), name),
-            Operation::Hold(inode) => {
-                e.u8(16).u64(inode.0);
+            Operation::Hold(inode, mode) => {
+                e.u8(16).u64(inode.0).u8(*mode as u8);
             }
-            Operation::Release(inode) => {
+            Operation::Release(inode, changes) => {
                 e.u8(17).u64(inode.0);
+                changes.encode(e);
             }
             Operation::Reserve(inode, end) => {
                 e.u8(18).u64(inode.0).u64(*end);
             }
             Operation::Unreserve(inode, end) => {
                 e.u8(19).u64(inode.0).u64(*end);
+            }
+            Operation::CreateOpen(at, made, end) => {
+                encode_name(e.u8(20), at);
+                made.encode(e);
+                e.u64(*end);
+            }
+            Operation::Recalls => {
+                e.u8(21);
+            }
+            Operation::Told(number) => {
+                e.u8(22).u64(*number);
             }
         }
     }
@@ -325,10 +380,13 @@ impl Operation {
                 Operation::SetXattr(inode, name, value, mode)
             }
             15 => Operation::RemoveXattr(decode_inode(d)?, decode_xattr_name(d)?),
-            16 => Operation::Hold(decode_inode(d)?),
-            17 => Operation::Release(decode_inode(d)?),
+            16 => Operation::Hold(decode_inode(d)?, HoldMode::decode(d)?),
+            17 => Operation::Release(decode_inode(d)?, AttributeChanges::decode(d)?),
             18 => Operation::Reserve(decode_inode(d)?, d.u64()?),
             19 => Operation::Unreserve(decode_inode(d)?, d.u64()?),
+            20 => Operation::CreateOpen(decode_name(d)?, NewInode::decode(d)?, d.u64()?),
+            21 => Operation::Recalls,
+            22 => Operation::Told(d.u64()?),
             n => return Err(DecodeError::Invalid { field: "operation", value: n.into() }),
         })
     }

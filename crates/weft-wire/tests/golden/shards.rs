@@ -4,8 +4,8 @@ use crate::form::{Case, Form, case, cases_of, check};
 use crate::variants;
 use weft_types::{Attributes, FileKind, FileTime, InodeNumber, SessionId, VolumeId};
 use weft_wire::files::{
-    Answer, AttributeChanges, FileError, FileRequest, Listed, ListedEntry, NameIn, NewInode, Operation,
-    RenameMode, SetTime, ShardRequest, XattrMode,
+    Answer, AttributeChanges, FileError, FileRequest, HoldMode, Listed, ListedEntry, NameIn, NewInode,
+    Operation, Recall, RenameMode, SetTime, ShardRequest, XattrMode,
 };
 use weft_wire::{DecodeError, Decoder, Encoder};
 
@@ -29,8 +29,11 @@ variants!(Operation {
     Release,
     Reserve,
     Unreserve,
+    CreateOpen,
+    Recalls,
+    Told,
 });
-variants!(Answer { Attributes, Done, Listed, Bytes, Names, Failed, Reserved });
+variants!(Answer { Attributes, Done, Listed, Bytes, Names, Failed, Reserved, Recalled });
 
 fn at(name: &[u8]) -> NameIn {
     NameIn { directory: InodeNumber::new(3, 5), name: name.to_vec() }
@@ -67,10 +70,13 @@ fn operations() -> Vec<Operation> {
         Operation::XattrNames(inode),
         Operation::SetXattr(inode, name.clone(), b"blue".to_vec(), XattrMode::Create),
         Operation::RemoveXattr(inode, name),
-        Operation::Hold(inode),
-        Operation::Release(inode),
+        Operation::Hold(inode, HoldMode::Write),
+        Operation::Release(inode, changes),
         Operation::Reserve(inode, 0x0010_0000),
         Operation::Unreserve(inode, 0x1000),
+        Operation::CreateOpen(at(b"file"), made(FileKind::Regular, b""), 0x0004_0000),
+        Operation::Recalls,
+        Operation::Told(0x0303),
     ]
 }
 
@@ -101,6 +107,11 @@ fn answers() -> Vec<Answer> {
         Answer::Names(vec![b"user.a".to_vec(), b"user.b".to_vec()]),
         Answer::Failed(FileError::NotEmpty),
         Answer::Reserved(0x0010_0000),
+        Answer::Recalled(vec![Recall {
+            number: 0x0303,
+            inode: InodeNumber::new(3, 7),
+            keeps: HoldMode::Read,
+        }]),
     ]
 }
 

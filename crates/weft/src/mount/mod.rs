@@ -12,30 +12,18 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::rc::Rc;
-use std::time::Duration;
 use std::{fs, io};
 use tree::FilesTree;
-use weft_api::{ApiAnswer, ApiRequest, SessionInfo};
 use weft_cli::{CliError, Connection, FabricPlace, MountArgs, Output, UmountArgs, client_name, note};
 use weft_client::{AttachMode, ClientError, Fabric};
-use weft_fs::{Files, FsError, Mount};
+use weft_fs::{Files, Mount};
 use weft_fuse::{FuseError, MountOptions, Session, Unmount, mount_at, unmount};
+use weft_rt::offload;
 use weft_rt::sync::{Either, race};
-use weft_rt::{now, offload, sleep};
-use weft_types::{SessionState, with_causes};
-use weft_wire::files::FileError;
+use weft_types::with_causes;
 
 /// How far the kernel reads ahead in files that are read in order.
 const READAHEAD_BYTES: u32 = 4 << 20;
-
-/// What the name of a mount's session begins with.
-const CLIENT: &str = "mount ";
-
-/// A mount that was not heard of for so long may have died: mounts speak every second.
-const SILENT: Duration = Duration::from_millis(3_500);
-
-/// How long to wait before it is looked again whether the session of a mount is over.
-const RETRY: Duration = Duration::from_millis(500);
 
 /// What was mounted, for programs.
 #[derive(serde::Serialize)]
@@ -133,9 +121,9 @@ async fn run(args: MountArgs, place: FabricPlace, output: Output) -> Result<(), 
 /// Attaches the file system.
 async fn begin(args: &MountArgs, place: &FabricPlace) -> Result<Files, CliError> {
     // Asked first, because its error says where the fabric was looked for and what to do.
-    let manager = Connection::open(place).await?;
+    Connection::open(place).await?;
     let mode = if args.read_only { AttachMode::ReadOnly } else { AttachMode::Shared };
-    let client = format!("{CLIENT}{}", client_name());
+    let client = format!("mount {}", client_name());
     let fabric = Fabric::connect(&place.managers()?, &client).await?;
     let mounted = Mount::attach(&fabric, &args.name, mode, args.timeout.0).await;
     let mounted = mounted.map_err(|error| match error {
@@ -145,52 +133,7 @@ async fn begin(args: &MountArgs, place: &FabricPlace) -> Result<Files, CliError>
         },
         error => CliError::from(error),
     })?;
-    let begun = begin_alone(args, &manager, &mounted).await;
-    if begun.is_err() {
-        mounted.detach().await;
-    }
-    begun
-}
-
-/// Begins to use it. Where the mount that writes has died, this waits until its session is over; one that is
-/// heard of meanwhile is alive.
-async fn begin_alone(args: &MountArgs, manager: &Connection, mounted: &Mount) -> Result<Files, CliError> {
-    let (began, mut is_told) = (now(), false);
-    loop {
-        match Files::begin(mounted.clone()).await {
-            Ok(files) => return Ok(files),
-            Err(FsError::Refused { error: FileError::Busy, .. }) => {}
-            Err(error) => return Err(CliError::from(error)),
-        }
-        let other = other_writer(args, manager, mounted).await?;
-        let idle = other.as_ref().and_then(|other| other.idle_ms).map(Duration::from_millis);
-        if let Some(other) = other.filter(|_| idle.is_some_and(|idle| idle < began.elapsed())) {
-            return Err(CliError::Failed {
-                message: format!("another mount writes to file system '{}': {}", args.name, other.client),
-                hint: format!("mount with --read-only, or end that mount (session {})", other.id),
-            });
-        }
-        if !is_told && idle.is_none_or(|idle| idle > SILENT) {
-            is_told = true;
-            note("the mount that wrote last has died: waiting until its session is over, up to a minute");
-        }
-        sleep(RETRY).await;
-    }
-}
-
-/// A mount that may be the one that writes; the one that was heard of last.
-async fn other_writer(
-    args: &MountArgs,
-    manager: &Connection,
-    mounted: &Mount,
-) -> Result<Option<SessionInfo>, CliError> {
-    let ask = ApiRequest::SessionList { volume: Some(args.name.clone()) };
-    let ApiAnswer::Sessions { sessions, .. } = manager.ask(&ask).await? else { return Ok(None) };
-    let is_other = |s: &SessionInfo| {
-        s.id != mounted.session_id() && s.mode != AttachMode::ReadOnly && s.client.starts_with(CLIENT)
-    };
-    let others = sessions.into_iter().filter(|s| is_other(s) && s.state == SessionState::Open);
-    Ok(others.min_by_key(|s| s.idle_ms.unwrap_or(u64::MAX)))
+    Ok(Files::begin(mounted))
 }
 
 /// Mounts it, says so, and serves it until it is unmounted.

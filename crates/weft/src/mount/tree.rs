@@ -6,7 +6,7 @@ use std::time::Duration;
 use weft_api::{ApiAnswer, ApiRequest};
 use weft_cli::Connection;
 use weft_fs::{Files, FsError};
-use weft_fuse::{Allocate, Caching, Errno, HowToOpen, Opened, Reply, Seek, Space, Tree};
+use weft_fuse::{Allocate, Caching, Errno, HowToOpen, Opened, Reply, Seek, Space, Timeouts, Tree};
 use weft_rt::{Buf, Instant, now};
 use weft_types::limits::FILE_NAME_BYTES_MAX;
 use weft_types::{Attributes, BLOCK_SIZE, InodeNumber};
@@ -92,12 +92,18 @@ fn reply<T>(outcome: Result<T, FsError>) -> Reply<T> {
     outcome.map_err(|error| errno(&error))
 }
 
-/// The kernel keeps pages of a file from one open to the next: this mount alone writes.
+/// The kernel keeps pages of a file from one open to the next. Before each read it asks for size and time, unless
+/// it may keep these, and drops the pages if they have changed.
 fn opened(handle: u64) -> Opened {
     Opened { handle, caching: Caching::Kept }
 }
 
 impl Tree for FilesTree {
+    fn timeouts(&self) -> Timeouts {
+        let stays = self.files.stays();
+        Timeouts { entry: stays, attributes: stays }
+    }
+
     async fn find(&self, directory: InodeNumber, name: &[u8]) -> Reply<Attributes> {
         match name.len() > FILE_NAME_BYTES_MAX {
             true => Err(Errno(libc::ENAMETOOLONG)),
@@ -126,9 +132,9 @@ impl Tree for FilesTree {
         directory: InodeNumber,
         name: &[u8],
         new: NewInode,
-        _how: HowToOpen,
+        how: HowToOpen,
     ) -> Reply<(Attributes, Opened)> {
-        let (made, handle) = reply(self.files.create(directory, name, new).await)?;
+        let (made, handle) = reply(self.files.create(directory, name, new, how.appends).await)?;
         Ok((made, opened(handle)))
     }
 
@@ -136,9 +142,9 @@ impl Tree for FilesTree {
         &self,
         directory: InodeNumber,
         new: NewInode,
-        _how: HowToOpen,
+        how: HowToOpen,
     ) -> Reply<(Attributes, Opened)> {
-        let (made, handle) = reply(self.files.create_unnamed(directory, new).await)?;
+        let (made, handle) = reply(self.files.create_unnamed(directory, new, how.appends).await)?;
         Ok((made, opened(handle)))
     }
 
@@ -164,7 +170,7 @@ impl Tree for FilesTree {
     }
 
     async fn open(&self, inode: InodeNumber, how: HowToOpen) -> Reply<Opened> {
-        let how = weft_fs::HowToOpen { writes: how.writes, truncates: how.truncates };
+        let how = weft_fs::HowToOpen { writes: how.writes, truncates: how.truncates, appends: how.appends };
         reply(self.files.open(inode, how).await).map(opened)
     }
 

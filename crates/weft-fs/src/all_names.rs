@@ -1,0 +1,82 @@
+//! All names of a file system, which a mount that is alone holds: then it may have the kernel cache them
+//! (F4).
+//!
+//! The shard takes them back as soon as anybody else asks it for anything. What the kernel has by then stays
+//! for a moment: so long the other one waits.
+
+use crate::caller::Shards;
+use crate::hearing::Hearing;
+use crate::namespace::Namespace;
+use std::cell::Cell;
+use std::time::Duration;
+use weft_rt::sleep;
+use weft_rt::sync::Mutex;
+use weft_rules::{Mutation, mutated};
+use weft_types::InodeNumber;
+use weft_wire::files::{HoldMode, Operation};
+
+/// How long the kernel may keep names and attributes.
+const KEPT: Duration = Duration::from_millis(200);
+
+/// How long it is waited until it has none: it may count from when it looks at an answer.
+const GONE_AFTER: Duration = Duration::from_millis(500);
+
+/// How long to wait before it is tried again whether the mount is alone: the longer, the more often it was
+/// not.
+const RETRY_FIRST: Duration = Duration::from_secs(10);
+const RETRY_LONGEST: Duration = Duration::from_secs(320);
+
+/// Whether the mount holds all names.
+pub(crate) struct AllNames {
+    is_held: Cell<bool>,
+    /// Held by whoever changes that, until the shard has answered.
+    turn: Mutex<()>,
+    pause: Cell<Duration>,
+}
+
+impl Default for AllNames {
+    fn default() -> AllNames {
+        AllNames { is_held: Cell::new(false), turn: Mutex::new(()), pause: Cell::new(RETRY_FIRST) }
+    }
+}
+
+impl AllNames {
+    /// How long what is answered now stays as it is.
+    pub(crate) fn stay(&self, hearing: &Hearing) -> Duration {
+        match self.is_held.get() && hearing.is_sure_for(GONE_AFTER) {
+            true => KEPT,
+            false => Duration::ZERO,
+        }
+    }
+
+    /// How long to wait before it is tried again.
+    pub(crate) fn pause(&self) -> Duration {
+        self.pause.get()
+    }
+
+    /// Holds them if nobody else is there.
+    pub(crate) async fn try_to_hold<S: Shards>(&self, names: &Namespace<S>) {
+        let _turn = self.turn.lock().await;
+        if !self.is_held.get() {
+            let hold = Operation::Hold(InodeNumber::ROOT, HoldMode::Write);
+            self.is_held.set(names.ask(b"", InodeNumber::ROOT, hold).await.is_ok());
+        }
+    }
+
+    /// Gives them back, once the kernel has none of them.
+    pub(crate) async fn give<S: Shards>(&self, names: &Namespace<S>) {
+        let _turn = self.turn.lock().await;
+        if !self.is_held.replace(false) {
+            return;
+        }
+        self.pause.set((2 * self.pause.get()).min(RETRY_LONGEST));
+        if !mutated(Mutation::NamesStay) {
+            sleep(GONE_AFTER).await;
+        }
+        let hold = Operation::Hold(InodeNumber::ROOT, HoldMode::Open);
+        if let Err(error) = names.ask(b"", InodeNumber::ROOT, hold).await {
+            tracing::debug!(%error, "the names are not given back yet");
+            self.is_held.set(true);
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! What sessions have to do before others can go on: give a lease back, or tell the shard what they know
+//! (F4).
+//!
+//! Who holds what is in the tables, and so durable. Here is only who waits for whom. It is lost with the
+//! server, and asked for anew by whoever still waits.
+
+use crate::tables::Tables;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::time::Duration;
+use weft_rt::sync::Notify;
+use weft_rt::{Instant, now, random_u64, timeout};
+use weft_types::limits::RECALLS_MAX;
+use weft_types::{InodeNumber, SessionId};
+use weft_wire::files::{Answer, FileRequest, HoldMode, NameIn, Operation, Recall};
+
+/// How long a session is told nothing if there is nothing to tell.
+const TELLS_EVERY: Duration = Duration::from_secs(1);
+
+/// After so long a recall is sent once more: the answer that carried it may be lost.
+const AGAIN_AFTER: Duration = Duration::from_secs(1);
+
+/// Who waits for whom.
+pub(crate) struct Recalls {
+    /// The number of the newest. The first one is drawn: no answer to one of another server is taken for
+    /// one to this.
+    last: Cell<u64>,
+    of: RefCell<BTreeMap<SessionId, BTreeMap<u64, Asked>>>,
+    /// A session has something to do.
+    added: Notify,
+}
+
+/// What a session was asked for.
+struct Asked {
+    inode: InodeNumber,
+    keeps: HoldMode,
+    sent: Option<Instant>,
+}
+
+/// Something that is waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Wanted {
+    pub session: SessionId,
+    pub inode: InodeNumber,
+    pub keeps: HoldMode,
+}
+
+impl Default for Recalls {
+    fn default() -> Recalls {
+        let last = Cell::new(random_u64() >> 16);
+        Recalls { last, of: RefCell::default(), added: Notify::default() }
+    }
+}
+
+impl Recalls {
+    /// Asks for something, and returns the number of it. What was asked for already is not asked again; what
+    /// is to be told has to be asked for after the question came that needs it.
+    pub(crate) fn ask(&self, wanted: Wanted) -> u64 {
+        let mut of = self.of.borrow_mut();
+        let asked = of.entry(wanted.session).or_default();
+        let is_same = |asked: &Asked| {
+            (asked.inode, asked.keeps) == (wanted.inode, wanted.keeps)
+                && (asked.keeps != HoldMode::Write || asked.sent.is_none())
+        };
+        if let Some((number, _)) = asked.iter().find(|(_, asked)| is_same(asked)) {
+            return *number;
+        }
+        let number = self.last.get() + 1;
+        self.last.set(number);
+        asked.insert(number, Asked { inode: wanted.inode, keeps: wanted.keeps, sent: None });
+        self.added.notify_all();
+        number
+    }
+
+    /// Whether something is still waited for.
+    pub(crate) fn is_open(&self, session: SessionId, number: u64) -> bool {
+        self.of.borrow().get(&session).is_some_and(|asked| asked.contains_key(&number))
+    }
+
+    /// The shard was told what it has asked for.
+    pub(crate) fn told(&self, session: SessionId, number: u64) {
+        if let Some(asked) = self.of.borrow_mut().get_mut(&session) {
+            asked.remove(&number);
+        }
+    }
+
+    /// Drops what nobody can wait for any more, by what sessions hold now.
+    pub(crate) fn follow(&self, tables: &Tables) {
+        let mut of = self.of.borrow_mut();
+        of.retain(|session, asked| {
+            asked.retain(|_, asked| {
+                let mut holders = tables.holders(asked.inode);
+                holders.any(|(holder, mode)| holder == *session && is_too_much(mode, asked.keeps))
+            });
+            !asked.is_empty()
+        });
+    }
+
+    /// What a session has to do, once there is something, or nothing after a while.
+    pub(crate) async fn of_session(&self, session: SessionId) -> Vec<Recall> {
+        let from = now();
+        loop {
+            let added = self.added.notified();
+            let due = self.take_due(session);
+            let waited = from.elapsed();
+            if !due.is_empty() || waited >= TELLS_EVERY {
+                return due;
+            }
+            let _ = timeout(TELLS_EVERY - waited, added).await;
+        }
+    }
+
+    fn take_due(&self, session: SessionId) -> Vec<Recall> {
+        let mut of = self.of.borrow_mut();
+        let asked = of.get_mut(&session).into_iter().flatten();
+        let due = asked.filter(|(_, asked)| asked.sent.is_none_or(|sent| sent.elapsed() >= AGAIN_AFTER));
+        let taken = due.take(RECALLS_MAX as usize).map(|(number, asked)| {
+            asked.sent = Some(now());
+            Recall { number: *number, inode: asked.inode, keeps: asked.keeps }
+        });
+        taken.collect()
+    }
+}
+
+/// Whether a session that holds an inode in this mode has to do something where it may keep that one. Who
+/// keeps the mode to write tells the shard what it knows.
+fn is_too_much(held: HoldMode, keeps: HoldMode) -> bool {
+    held > keeps || (held, keeps) == (HoldMode::Write, HoldMode::Write)
+}
+
+/// The leases of others that an operation has to have back before it is decided.
+pub(crate) fn in_the_way(tables: &Tables, request: &FileRequest) -> Vec<Wanted> {
+    let (session, operation) = (request.session, &request.operation);
+    let others = |inode: InodeNumber, mode: HoldMode, keeps: HoldMode| {
+        let others = tables.in_the_way(inode, session, mode);
+        others.map(move |(session, _)| Wanted { session, inode, keeps })
+    };
+    let mut wanted = Vec::new();
+    // Who holds all names has to hear of whoever else comes.
+    if !matches!(operation, Operation::Release(..) | Operation::Reserve(..) | Operation::Unreserve(..)) {
+        wanted.extend(others(InodeNumber::ROOT, HoldMode::Read, HoldMode::Open));
+    }
+    match *operation {
+        // It is given to one who is alone, and to nobody else.
+        Operation::Hold(InodeNumber::ROOT, _) => wanted.clear(),
+        Operation::Hold(inode, HoldMode::Read) => {
+            wanted.extend(others(inode, HoldMode::Read, HoldMode::Read));
+        }
+        Operation::Hold(inode, HoldMode::Write) => {
+            wanted.extend(others(inode, HoldMode::Write, HoldMode::Open));
+        }
+        // Whoever holds it knows its attributes.
+        _ => {
+            for inode in changed(tables, operation) {
+                wanted.extend(others(inode, HoldMode::Write, HoldMode::Open));
+            }
+        }
+    }
+    wanted
+}
+
+/// Inodes whose attributes an operation changes.
+fn changed(tables: &Tables, operation: &Operation) -> Vec<InodeNumber> {
+    let named = |at: &NameIn| tables.entry(at.directory, &at.name).map(|entry| entry.inode);
+    match operation {
+        Operation::Change(inode, _)
+        | Operation::Link(inode, _)
+        | Operation::SetXattr(inode, ..)
+        | Operation::RemoveXattr(inode, _) => vec![*inode],
+        Operation::Unlink(at) => named(at).into_iter().collect(),
+        Operation::Rename(from, to, _) => named(from).into_iter().chain(named(to)).collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// Those who write what an operation sees, and know more of it than the shard.
+pub(crate) fn who_knows(tables: &Tables, request: &FileRequest, answer: &Answer) -> Vec<Wanted> {
+    let inodes: Vec<InodeNumber> = match (&request.operation, answer) {
+        (Operation::Find(_) | Operation::Attributes(_), Answer::Attributes(found)) => vec![found.inode],
+        (Operation::List { .. }, Answer::Listed(listed)) => {
+            listed.entries.iter().map(|entry| entry.attributes.inode).collect()
+        }
+        _ => Vec::new(),
+    };
+    let writers = inodes.into_iter().flat_map(|inode| {
+        let others = tables.holders(inode).filter(|(session, _)| *session != request.session);
+        let writers = others.filter(|(_, mode)| *mode == HoldMode::Write);
+        writers.map(move |(session, _)| Wanted { session, inode, keeps: HoldMode::Write })
+    });
+    writers.collect()
+}

@@ -1,0 +1,120 @@
+//! Two mounts, one of which is to give back what it holds: one that hears from nobody while its session ends
+//! (F5), and one whose kernel keeps names (F4).
+
+use super::stage::Stage;
+use crate::bed::{KnowFiles, manager_host};
+use crate::mounts::{Died, Station};
+use std::rc::Rc;
+use std::time::Duration;
+use weft_fs::{Files, FsError, HowToOpen};
+use weft_rt::{Buf, now, random_below, sim, sleep, timeout};
+use weft_types::{BLOCK_SIZE, FileKind, InodeNumber};
+use weft_wire::files::{FileError, NewInode};
+
+const FILES: &str = "files";
+const NAME: &[u8] = b"shared";
+const BLOCK: u64 = BLOCK_SIZE as u64;
+
+/// How long an operation may take.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How long a read of the mount that is cut off is waited for.
+const READS_WITHIN: Duration = Duration::from_secs(1);
+
+/// Runs it to its end.
+///
+/// # Errors
+/// What is wrong.
+pub async fn run() -> Result<(), String> {
+    let _know_files = KnowFiles::begin();
+    let stage = Stage::set_with_sessions(3, 2, 300).await;
+    stage.bed.create_file_system(FILES, 2, 1).await;
+    let (reader, writer) =
+        (Station::start(&stage.bed, FILES, 0, PATIENCE), Station::start(&stage.bed, FILES, 1, PATIENCE));
+    done(&writer, write_first).await?;
+    let handle = done(&reader, |files| async move {
+        let inode = files.find(InodeNumber::ROOT, NAME).await?.inode;
+        let handle = files.open(inode, HowToOpen::default()).await?;
+        files.read(handle, 0, 2 * BLOCK).await?;
+        Ok(handle)
+    })
+    .await?;
+    cut_off(&stage, &reader);
+    done(&writer, write_second).await?;
+    sleep(Duration::from_millis(random_below(3_000))).await;
+    let read = reader.run(move |files| async move { files.read(handle, BLOCK, BLOCK).await });
+    match timeout(READS_WITHIN, read).await {
+        Ok(Ok(Ok(bufs))) if bufs.is_empty() => {
+            Err("a mount that was cut off finds the end of before, after another one has written".to_owned())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// A mount is alone, and its kernel keeps that there is no such name. Another one makes it.
+///
+/// # Errors
+/// What is wrong.
+pub async fn run_names() -> Result<(), String> {
+    let _know_files = KnowFiles::begin();
+    let stage = Stage::set_with_sessions(3, 2, 300).await;
+    stage.bed.create_file_system(FILES, 2, 1).await;
+    let alone = Station::start(&stage.bed, FILES, 0, PATIENCE);
+    let look = |files: Files| async move {
+        match files.find(InodeNumber::ROOT, NAME).await {
+            Err(error) if error.refusal() == Some(FileError::NotFound) => Ok(files.stays()),
+            found => found.map(|_| Duration::ZERO),
+        }
+    };
+    while done(&alone, look).await?.is_zero() {
+        sleep(Duration::from_millis(1)).await;
+    }
+    let other = Station::start(&stage.bed, FILES, 1, PATIENCE);
+    while other.session().is_none() {
+        sleep(Duration::from_micros(100)).await;
+    }
+    let kept_until = now() + done(&alone, look).await?;
+    done(&other, write_first).await?;
+    match now() < kept_until {
+        true => Err("a kernel keeps that there is no such name, and another mount has made it".to_owned()),
+        false => Ok(()),
+    }
+}
+
+async fn done<T: 'static, F: Future<Output = Result<T, FsError>> + 'static>(
+    station: &Rc<Station>,
+    job: impl FnOnce(Files) -> F + 'static,
+) -> Result<T, String> {
+    match station.run(job).await {
+        Ok(done) => done.map_err(|error| error.to_string()),
+        Err(Died) => Err("a mount has died".to_owned()),
+    }
+}
+
+async fn write_first(files: Files) -> Result<(), FsError> {
+    let kind = FileKind::Regular;
+    let new = NewInode { kind, mode: 0o644, uid: 0, gid: 0, device: 0, target: Vec::new() };
+    let (_, handle) = files.create(InodeNumber::ROOT, NAME, new, false).await?;
+    files.write(handle, 0, vec![block(1)]).await?;
+    files.release(handle).await;
+    Ok(())
+}
+
+async fn write_second(files: Files) -> Result<(), FsError> {
+    let inode = files.find(InodeNumber::ROOT, NAME).await?.inode;
+    let handle = files.open(inode, HowToOpen { writes: true, ..HowToOpen::default() }).await?;
+    files.write(handle, BLOCK, vec![block(2)]).await
+}
+
+fn block(value: u8) -> Buf {
+    Buf::from(vec![value; BLOCK_SIZE])
+}
+
+/// No message reaches a mount, and none of it reaches anybody.
+fn cut_off(stage: &Stage, station: &Station) {
+    let nodes = stage.bed.nodes.iter().map(|node| node.host);
+    for host in nodes.chain([manager_host()]) {
+        sim::set_blocked(host, station.host(), true);
+        sim::set_blocked(station.host(), host, true);
+    }
+}
