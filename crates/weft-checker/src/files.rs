@@ -348,7 +348,7 @@ impl FileModel {
                 }
                 Ok(changed)
             }
-            Operation::Recalls | Operation::Told(_) => Ok(Expected::Done),
+            Operation::Recalls | Operation::Told(_) | Operation::Await(_) => Ok(Expected::Done),
             Operation::Reserve(inode, end) => self.move_end(*inode, *end, u64::max),
             Operation::Unreserve(inode, end) => self.move_end(*inode, *end, u64::min),
             xattr => self.carry_out_on_xattrs(xattr),

@@ -5,6 +5,7 @@
 //! for a moment: so long the other one waits.
 
 use crate::caller::Shards;
+use crate::error::FsError;
 use crate::hearing::Hearing;
 use crate::namespace::Namespace;
 use std::cell::Cell;
@@ -13,7 +14,7 @@ use weft_rt::sleep;
 use weft_rt::sync::Mutex;
 use weft_rules::{Mutation, mutated};
 use weft_types::InodeNumber;
-use weft_wire::files::{HoldMode, Operation};
+use weft_wire::files::{AttributeChanges, HoldMode, Operation};
 
 /// How long the kernel may keep names and attributes.
 const KEPT: Duration = Duration::from_millis(200);
@@ -29,6 +30,7 @@ const RETRY_LONGEST: Duration = Duration::from_secs(320);
 /// Whether the mount holds all names.
 pub(crate) struct AllNames {
     is_held: Cell<bool>,
+    has_ended: Cell<bool>,
     /// Held by whoever changes that, until the shard has answered.
     turn: Mutex<()>,
     pause: Cell<Duration>,
@@ -36,7 +38,8 @@ pub(crate) struct AllNames {
 
 impl Default for AllNames {
     fn default() -> AllNames {
-        AllNames { is_held: Cell::new(false), turn: Mutex::new(()), pause: Cell::new(RETRY_FIRST) }
+        let (is_held, has_ended) = (Cell::new(false), Cell::new(false));
+        AllNames { is_held, has_ended, turn: Mutex::new(()), pause: Cell::new(RETRY_FIRST) }
     }
 }
 
@@ -57,9 +60,22 @@ impl AllNames {
     /// Holds them if nobody else is there.
     pub(crate) async fn try_to_hold<S: Shards>(&self, names: &Namespace<S>) {
         let _turn = self.turn.lock().await;
-        if !self.is_held.get() {
+        if !self.is_held.get() && !self.has_ended.get() {
             let hold = Operation::Hold(InodeNumber::ROOT, HoldMode::Write);
             self.is_held.set(names.ask(b"", InodeNumber::ROOT, hold).await.is_ok());
+        }
+    }
+
+    /// Neither holds nor takes them any more: the mount ends, and its kernel has forgotten all.
+    pub(crate) async fn end<S: Shards>(&self, names: &Namespace<S>) -> Result<(), FsError> {
+        let _turn = self.turn.lock().await;
+        self.has_ended.set(true);
+        match self.is_held.replace(false) {
+            true => {
+                let release = Operation::Release(InodeNumber::ROOT, AttributeChanges::default());
+                names.ask(b"", InodeNumber::ROOT, release).await.map(drop)
+            }
+            false => Ok(()),
         }
     }
 

@@ -2,15 +2,15 @@
 //! they are answered (F1).
 
 use crate::error::FsError;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
 use weft_rt::sync::Notify;
 use weft_rt::{sleep, spawn, timeout};
-use weft_types::SessionId;
 use weft_types::limits::FILE_OPERATIONS_MAX;
-use weft_wire::files::{Answer, FileRequest, Operation};
+use weft_types::{InodeNumber, SessionId};
+use weft_wire::files::{Answer, FileError, FileRequest, HoldMode, Operation};
 
 /// How shards are reached.
 pub trait Shards: 'static {
@@ -56,8 +56,23 @@ struct Inner<S> {
     /// Why the session is over, if it is.
     over: RefCell<Option<Rc<str>>>,
     numbers: RefCell<BTreeMap<u16, Numbers>>,
+    /// Questions that may wait for other sessions.
+    waiting: Cell<usize>,
     /// An operation was answered, or the session has ended.
     answered: Notify,
+}
+
+/// Questions under way that may wait in the shard for other sessions: half of what a connection carries.
+const WAITING_MAX: usize = 128;
+
+/// One of these.
+struct Waiting<'c, S>(&'c Inner<S>);
+
+impl<S> Drop for Waiting<'_, S> {
+    fn drop(&mut self) {
+        self.0.waiting.set(self.0.waiting.get() - 1);
+        self.0.answered.notify_all();
+    }
 }
 
 /// The numbers of operations at one shard.
@@ -90,7 +105,8 @@ impl<S: Shards> Caller<S> {
     /// The caller of a session. A session has one, for numbers are given out here.
     pub fn new(shards: S, session: SessionId, patience: Duration) -> Caller<S> {
         let (numbers, answered, over) = (RefCell::default(), Notify::default(), RefCell::default());
-        Caller(Rc::new(Inner { shards, session, patience, over, numbers, answered }))
+        let waiting = Cell::new(0);
+        Caller(Rc::new(Inner { shards, session, patience, over, numbers, waiting, answered }))
     }
 
     /// Has a shard carry out an operation. One that changes something is sent again until it is answered,
@@ -148,8 +164,19 @@ impl<S: Shards> Inner<S> {
         }
     }
 
-    /// Carries out an operation that changes something.
+    /// Carries out an operation that changes something, once nothing that other sessions hold is in its way.
     async fn change(&self, shard: u16, operation: Operation) -> Result<Answer, FsError> {
+        loop {
+            let answer = self.change_once(shard, operation.clone()).await?;
+            if answer != Answer::Failed(FileError::Busy) || is_only_tried(&operation) {
+                return Ok(answer);
+            }
+            // Without a number: it may take long, and others of this session must not wait behind it.
+            self.ask(shard, 0, Operation::Await(Box::new(operation.clone()))).await?;
+        }
+    }
+
+    async fn change_once(&self, shard: u16, operation: Operation) -> Result<Answer, FsError> {
         let number = loop {
             let number = self.numbers.borrow_mut().entry(shard).or_default().next();
             match number {
@@ -171,8 +198,24 @@ impl<S: Shards> Inner<S> {
         answered
     }
 
+    /// Waits until one more question may be under way that may wait in the shard for other sessions. These
+    /// do not fill a connection: what others wait for goes the same way.
+    async fn room(&self) -> Result<Waiting<'_, S>, FsError> {
+        loop {
+            let answered = self.answered.notified();
+            self.check()?;
+            if self.waiting.get() < WAITING_MAX {
+                self.waiting.set(self.waiting.get() + 1);
+                return Ok(Waiting(self));
+            }
+            answered.await;
+        }
+    }
+
     /// Asks until an answer comes, or the session ends.
     async fn ask(&self, shard: u16, number: u64, operation: Operation) -> Result<Answer, FsError> {
+        let may_wait = number == 0 && !matches!(operation, Operation::Recalls | Operation::Told(_));
+        let _waiting = if may_wait { Some(self.room().await?) } else { None };
         let mut request = FileRequest { session: self.session, number, answered: 0, operation };
         loop {
             self.check()?;
@@ -185,6 +228,11 @@ impl<S: Shards> Inner<S> {
             }
         }
     }
+}
+
+/// Whether nobody waits for an operation: all names are held by whoever is alone, or not at all.
+fn is_only_tried(operation: &Operation) -> bool {
+    *operation == Operation::Hold(InodeNumber::ROOT, HoldMode::Write)
 }
 
 #[cfg(test)]

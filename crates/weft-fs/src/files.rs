@@ -11,7 +11,7 @@ use crate::mount::Mount;
 use crate::namespace::Namespace;
 use crate::open_file::{Found, OpenFile, RESERVED_STEP};
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::{Rc, Weak};
 use std::time::Duration;
 use weft_client::{AttachMode, FileSystem};
@@ -65,6 +65,8 @@ struct Inner {
     open: RefCell<BTreeMap<InodeNumber, Rc<Open>>>,
     /// Inodes that are being opened.
     opening: RefCell<BTreeMap<InodeNumber, Rc<Mutex<()>>>>,
+    /// Recalls that are being answered.
+    answering: RefCell<BTreeSet<u64>>,
     handles: RefCell<BTreeMap<u64, Handle>>,
     last_handle: Cell<u64>,
 }
@@ -82,6 +84,7 @@ impl Files {
             names,
             open: RefCell::default(),
             opening: RefCell::default(),
+            answering: RefCell::default(),
             handles: RefCell::default(),
             last_handle: Cell::new(0),
         };
@@ -105,8 +108,15 @@ impl Files {
     /// If that fails; it has ended then, too.
     pub async fn end(&self) -> Result<(), FsError> {
         let told = self.sync_all().await;
+        let left = self.to_end(|files| async move { files.0.leave().await }).await;
         self.0.mount.detach().await;
-        told
+        told.and(left)
+    }
+
+    /// How often the shard has changed the inode of a handle, as far as this mount knows: never less than at
+    /// the open.
+    pub fn revision(&self, handle: u64) -> Option<u64> {
+        self.file_of(handle).ok().map(|file| file.revision())
     }
 
     /// What has a name.
@@ -268,7 +278,10 @@ impl Files {
         to: (InodeNumber, &[u8]),
         mode: RenameMode,
     ) -> Result<(), FsError> {
-        self.look(from.1, Operation::Rename(at(from.0, from.1), at(to.0, to.1), mode)).await.map(drop)
+        let renamed = self.look(from.1, Operation::Rename(at(from.0, from.1), at(to.0, to.1), mode)).await;
+        // What had the new name has another one, or none, and the answer is not about that.
+        self.0.open.borrow().values().for_each(|file| file.is_known_no_more());
+        renamed.map(drop)
     }
 
     /// Entries of a directory behind a cookie, at most so many. Those of equal cookies come together.
@@ -309,7 +322,12 @@ impl Files {
     /// # Errors
     /// If the data cannot be read, or the handle is none.
     pub async fn read(&self, handle: u64, offset: u64, length: u64) -> Result<Vec<Buf>, FsError> {
-        self.file_of(handle)?.read(offset, length).await
+        let file = self.file_of(handle)?;
+        match file.is_ready(HoldMode::Read) {
+            true => file.read(offset, length).await,
+            // What is asked of the shard is asked to the end, also for a caller that is killed.
+            false => self.to_end(|_| async move { file.read(offset, length).await }).await,
+        }
     }
 
     /// Writes all of it: at this offset, or at the end by a handle that appends. The data is durable then;
@@ -394,7 +412,8 @@ impl Files {
     /// # Errors
     /// If the data cannot be read.
     pub async fn seek(&self, handle: u64, offset: u64, wants_data: bool) -> Result<Option<u64>, FsError> {
-        self.file_of(handle)?.find(offset, wants_data).await
+        let file = self.file_of(handle)?;
+        self.to_end(|_| async move { file.find(offset, wants_data).await }).await
     }
 
     /// Value of an extended attribute.
@@ -526,11 +545,7 @@ impl Files {
 
     /// Has the shard know that a file is open which may have been closed just now.
     async fn use_file(&self, file: Rc<Open>, mode: HoldMode) -> Result<Rc<Open>, FsError> {
-        let held = match file.is_held() {
-            true => Ok(()),
-            false => file.obtain(mode).await,
-        };
-        match held {
+        match file.open_again(mode).await {
             Ok(()) => Ok(file),
             Err(error) => {
                 self.give_back(file).await;
@@ -558,8 +573,14 @@ impl Files {
 impl Inner {
     /// Does what another mount waits for. Of a file that is not open here nothing is known and nothing held.
     async fn answer(self: Rc<Inner>, recall: Recall) {
+        // One that was sent again is being answered.
+        if !self.answering.borrow_mut().insert(recall.number) {
+            return;
+        }
         if recall.inode == InodeNumber::ROOT {
-            return self.all_names.give(&self.steady).await;
+            self.all_names.give(&self.steady).await;
+            self.answering.borrow_mut().remove(&recall.number);
+            return;
         }
         // What is being opened may be what the other one waits for.
         let opening = self.opening.borrow().get(&recall.inode).cloned();
@@ -572,6 +593,7 @@ impl Inner {
             (Some(file), keeps) => file.give(keeps).await,
             (None, _) => Ok(()),
         };
+        self.answering.borrow_mut().remove(&recall.number);
         let answered = match recall.keeps {
             HoldMode::Write if answered.is_ok() => {
                 let told = Operation::Told(recall.number);
@@ -582,6 +604,13 @@ impl Inner {
         if let Err(error) = answered {
             tracing::debug!(inode = recall.inode.0, %error, "a recall is not answered yet");
         }
+    }
+
+    /// Nothing is held any more: whoever comes next need not wait until the session is forgotten.
+    async fn leave(&self) -> Result<(), FsError> {
+        self.all_names.end(&self.steady).await?;
+        let open: Vec<Rc<Open>> = self.open.borrow().values().cloned().collect();
+        join_all(open.iter().map(|file| file.leave())).await.into_iter().collect()
     }
 
     async fn tell_all(&self) -> Result<(), FsError> {

@@ -62,6 +62,8 @@ pub(crate) struct OpenFile<S> {
     size: Cell<u64>,
     /// The newest attributes that the shard has told.
     known: Cell<Attributes>,
+    /// As long as the mount may read, these are all that there is.
+    is_known: Cell<bool>,
     /// The size that the shard knows.
     told_size: Cell<u64>,
     /// When data was written last that the shard has not heard of.
@@ -122,6 +124,7 @@ impl<S: Shards> OpenFile<S> {
             progress: Notify::default(),
             size: Cell::new(attributes.size),
             known: Cell::new(attributes),
+            is_known: Cell::new(true),
             told_size: Cell::new(attributes.size),
             changed: Cell::new(None),
             writes: Cell::new(0),
@@ -146,11 +149,6 @@ impl<S: Shards> OpenFile<S> {
         }
     }
 
-    /// Whether the shard knows that it is open.
-    pub(crate) fn is_held(&self) -> bool {
-        self.mode.get().is_some()
-    }
-
     /// Has the shard let the mount do this with the file, unless it may already.
     pub(crate) async fn obtain(&self, mode: HoldMode) -> Result<(), FsError> {
         let _mode_turn = self.mode_turn.lock().await;
@@ -161,15 +159,47 @@ impl<S: Shards> OpenFile<S> {
             // Of two that hold it and wait for more, each would wait for the other.
             self.give_up(HoldMode::Open).await?;
         }
+        self.hold(mode).await
+    }
+
+    /// Has the shard know that the file is open, in this mode if it does not: it may just be closed.
+    pub(crate) async fn open_again(&self, mode: HoldMode) -> Result<(), FsError> {
+        let _mode_turn = self.mode_turn.lock().await;
+        match self.mode.get() {
+            Some(_) => Ok(()),
+            None => self.hold(mode).await,
+        }
+    }
+
+    async fn hold(&self, mode: HoldMode) -> Result<(), FsError> {
         let found = self.names.attributes_by(b"", Operation::Hold(self.inode, mode)).await?;
         self.mode.set(Some(mode));
-        self.known.set(found);
-        self.size.set(found.size);
-        self.told_size.set(found.size);
+        if found.revision >= self.known.get().revision {
+            self.known.set(found);
+            self.is_known.set(true);
+        }
+        let size = self.known.get().size;
+        self.size.set(size);
+        self.told_size.set(size);
         self.changed.set(None);
         self.reserved.set(None);
         self.leavings.set(0);
         Ok(())
+    }
+
+    /// Whether something may begin that needs this mode, without a wait.
+    pub(crate) fn is_ready(&self, mode: HoldMode) -> bool {
+        self.mode.get() >= Some(mode) && !self.is_given_up.get() && self.hearing.is_sure_for(Duration::ZERO)
+    }
+
+    /// Something was done that may have changed attributes, and its answer does not say which.
+    pub(crate) fn is_known_no_more(&self) {
+        self.is_known.set(false);
+    }
+
+    /// How often the shard has changed the inode, as far as is known.
+    pub(crate) fn revision(&self) -> u64 {
+        self.known.get().revision
     }
 
     /// Another mount wants the file: keeps no more than this mode.
@@ -213,6 +243,19 @@ impl<S: Shards> OpenFile<S> {
         if self.users.get() > 0 || self.mode.get().is_none() {
             return Ok(());
         }
+        self.release().await
+    }
+
+    /// The same, whoever uses it: the mount ends.
+    pub(crate) async fn leave(&self) -> Result<(), FsError> {
+        let _mode_turn = self.mode_turn.lock().await;
+        match self.mode.get() {
+            Some(_) => self.release().await,
+            None => Ok(()),
+        }
+    }
+
+    async fn release(&self) -> Result<(), FsError> {
         let _given_up = self.wait_until_idle().await;
         let _turn = self.turn.lock().await;
         let changes = self.untold();
@@ -226,6 +269,9 @@ impl<S: Shards> OpenFile<S> {
     /// than what it has answered to somebody else since.
     pub(crate) fn seen(&self, found: Attributes) -> Attributes {
         let known = self.known.get();
+        if found.revision >= known.revision {
+            self.is_known.set(true);
+        }
         let mut seen = if found.revision > known.revision { found } else { known };
         self.known.set(seen);
         if self.changed.get().is_none() && self.size.get() == self.told_size.get() {
@@ -242,9 +288,7 @@ impl<S: Shards> OpenFile<S> {
 
     /// The attributes, if the mount knows them without asking.
     pub(crate) fn attributes(&self) -> Option<Attributes> {
-        let is_known = self.mode.get() >= Some(HoldMode::Read)
-            && !self.is_given_up.get()
-            && self.hearing.is_sure_for(Duration::ZERO);
+        let is_known = self.is_known.get() && self.is_ready(HoldMode::Read);
         is_known.then(|| self.seen(self.known.get()))
     }
 
@@ -325,6 +369,8 @@ impl<S: Shards> OpenFile<S> {
 
     /// Changes other attributes, after what was written until now.
     pub(crate) async fn change_others(&self, changes: AttributeChanges) -> Result<Attributes, FsError> {
+        // Otherwise two that change what both hold would wait for each other.
+        let _under_way = self.begin(HoldMode::Write).await?;
         let _turn = self.turn.lock().await;
         self.tell_in_turn().await?;
         let found = self.change(changes).await?;

@@ -57,6 +57,7 @@ fn operations() -> Vec<Operation> {
         Operation::Hold(inode, HoldMode::Read),
         Operation::Recalls,
         Operation::Told(7),
+        Operation::Await(Box::new(Operation::Unlink(at(b"open")))),
         Operation::Reserve(inode, 1 << 20),
         Operation::Release(inode, changes),
         Operation::Find(at(b"moved")),

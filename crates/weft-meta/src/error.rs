@@ -41,6 +41,9 @@ pub enum MetaError {
         /// Blocks of the medium.
         blocks: u64,
     },
+    /// An operation has waited for other sessions, and is to be asked again. Nothing has happened.
+    #[error("other sessions are in the way: ask again")]
+    Waits,
     /// The shard was closed.
     #[error("the shard is closed")]
     Closed,

@@ -128,9 +128,12 @@ fn is_too_much(held: HoldMode, keeps: HoldMode) -> bool {
     held > keeps || (held, keeps) == (HoldMode::Write, HoldMode::Write)
 }
 
-/// The leases of others that an operation has to have back before it is decided.
+/// What others hold that has to be given back before an operation, or the one that it awaits, is decided.
 pub(crate) fn in_the_way(tables: &Tables, request: &FileRequest) -> Vec<Wanted> {
-    let (session, operation) = (request.session, &request.operation);
+    let (session, operation) = match &request.operation {
+        Operation::Await(operation) => (request.session, &**operation),
+        operation => (request.session, operation),
+    };
     let others = |inode: InodeNumber, mode: HoldMode, keeps: HoldMode| {
         let others = tables.in_the_way(inode, session, mode);
         others.map(move |(session, _)| Wanted { session, inode, keeps })

@@ -325,12 +325,10 @@ impl ShardServer {
         let number = asked.request.number;
         let count = self.under_way.count.get();
         let key = (number > 0).then_some((asked.file_system, asked.shard, asked.request.session, number));
-        // What others wait for must not wait behind them.
-        let is_waited_for = matches!(
-            asked.request.operation,
-            Operation::Hold(..) | Operation::Release(..) | Operation::Recalls | Operation::Told(_)
-        );
-        let is_full = count >= SHARD_REQUESTS_MAX && !is_waited_for;
+        // What others wait for must not wait behind them. What has a number is bounded by their window.
+        let may_wait =
+            number == 0 && !matches!(asked.request.operation, Operation::Recalls | Operation::Told(_));
+        let is_full = count >= SHARD_REQUESTS_MAX && may_wait;
         if is_full || key.is_some_and(|key| !self.under_way.keys.borrow_mut().insert(key)) {
             return None;
         }

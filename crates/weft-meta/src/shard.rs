@@ -18,7 +18,7 @@ use std::convert::Infallible;
 use std::rc::Rc;
 use std::time::Duration;
 use weft_rt::sync::Notify;
-use weft_rt::{Buf, spawn, timeout, wall_clock_us};
+use weft_rt::{Buf, now, spawn, timeout, wall_clock_us};
 use weft_rules::{Mutation, mutated};
 use weft_types::limits::META_BATCH_BLOCKS_MAX;
 use weft_types::{Attributes, BLOCK_SIZE, FileKind, FileTime, InodeNumber, SessionId};
@@ -403,6 +403,10 @@ impl<M: Medium> Shard<M> {
 /// How long an operation that waits for others goes without a look at whether it may go on.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
 
+/// How long one operation waits. Then it is to be asked again: nobody keeps a connection busy that does not
+/// wait any more.
+const WAITS_AT_MOST: Duration = Duration::from_secs(5);
+
 /// Items that one round of a purge removes: a tenth of the largest batch.
 const PURGED_ITEMS: usize = 256;
 
@@ -443,8 +447,8 @@ impl<M: Medium> Inner<M> {
         decide(&self.tables.borrow(), request, now, self.medium.is_full())
     }
 
-    /// Decides an operation, once it may be: the log has room, nobody holds what is in its way, and who knows
-    /// more than the shard has told it (F4).
+    /// Decides an operation, once it may be: the log has room; of one that changes nothing, nobody holds what
+    /// is in its way, and who knows more than the shard has told it (F4).
     ///
     /// # Errors
     /// If the shard has ended. Inside: why it may not be decided at all.
@@ -454,7 +458,11 @@ impl<M: Medium> Inner<M> {
         may_be_decided: &impl Fn() -> Result<(), E>,
     ) -> Result<Result<Decision, E>, MetaError> {
         let mut asked: Option<Vec<(SessionId, u64)>> = None;
+        let from = now();
         loop {
+            if from.elapsed() >= WAITS_AT_MOST {
+                return Err(MetaError::Waits);
+            }
             let progress = self.progress.notified();
             if request.operation.changes() {
                 self.wait_for_room().await?;
@@ -465,7 +473,7 @@ impl<M: Medium> Inner<M> {
             {
                 return Ok(Err(why));
             }
-            let in_the_way = match mutated(Mutation::LeaseNotRecalled) {
+            let in_the_way = match request.operation.changes() || mutated(Mutation::LeaseNotRecalled) {
                 true => Vec::new(),
                 false => in_the_way(&self.tables.borrow(), request),
             };

@@ -3,24 +3,19 @@
 use super::draft::Draft;
 use crate::key::{Key, KeyParts, Table};
 use crate::record::Value;
-use weft_rules::{Mutation, mutated};
 use weft_types::limits::FILE_BYTES_MAX;
 use weft_types::{FileKind, InodeNumber};
 use weft_wire::files::{Answer, AttributeChanges, FileError, HoldMode};
 
 impl Draft<'_> {
     /// The session has an inode open, in a mode. One that has lost its last name, and that nobody has open,
-    /// may be purged at this very time. That the mode goes with those of others was seen to before (F4).
+    /// may be purged at this very time.
     pub(super) fn hold(&mut self, inode: InodeNumber, mode: HoldMode) -> Result<Answer, FileError> {
         let found = self.inode(inode)?;
         if found.attributes.links == 0 && !self.tables.is_held(inode) {
             return Err(FileError::Stale);
         }
-        let is_taken = match inode {
-            InodeNumber::ROOT => mode == HoldMode::Write && self.is_beside_others(),
-            _ => self.tables.in_the_way(inode, self.session, mode).next().is_some(),
-        };
-        if is_taken && !mutated(Mutation::LeaseNotRecalled) {
+        if inode == InodeNumber::ROOT && mode == HoldMode::Write && self.is_beside_others() {
             return Err(FileError::Busy);
         }
         self.put_hold(inode, mode);

@@ -12,6 +12,7 @@ mod xattr;
 
 use crate::change::Change;
 use crate::key::Key;
+use crate::recalls::in_the_way;
 use crate::record::{KeptAnswer, encode_number};
 use crate::tables::Tables;
 use draft::Draft;
@@ -41,7 +42,8 @@ impl Decision {
 ///
 /// An operation that can change something is decided once (F1): its answer is part of the changes, and what
 /// is sent again is answered from there. That is so also of one that fails: sent again later, it might
-/// succeed after its client was told that it had failed.
+/// succeed after its client was told that it had failed. One that another session's hold is in the way of is
+/// refused ([`FileError::Busy`]), and never waits: it would keep the session's other numbers waiting (F4).
 pub fn decide(tables: &Tables, request: &FileRequest, now: FileTime, is_full: bool) -> Decision {
     if !request.operation.changes() {
         let mut draft = Draft::new(tables, request.session, now);
@@ -67,9 +69,11 @@ pub fn decide(tables: &Tables, request: &FileRequest, now: FileTime, is_full: bo
         };
     }
     let mut draft = Draft::new(tables, request.session, now);
-    let carried_out = match is_full && request.operation.grows() {
-        true => Err(FileError::NoSpace),
-        false => carry_out(&mut draft, &request.operation),
+    let is_in_the_way = !mutated(Mutation::LeaseNotRecalled) && !in_the_way(tables, request).is_empty();
+    let carried_out = match () {
+        () if is_in_the_way => Err(FileError::Busy),
+        () if is_full && request.operation.grows() => Err(FileError::NoSpace),
+        () => carry_out(&mut draft, &request.operation),
     };
     let answer = match carried_out {
         Ok(answer) => answer,
@@ -122,6 +126,6 @@ fn carry_out(draft: &mut Draft<'_>, operation: &Operation) -> Result<Answer, Fil
         Operation::Unreserve(inode, end) => draft.move_end(*inode, *end, u64::min),
         Operation::CreateOpen(at, made, end) => draft.create_open(at, made, *end),
         // What is waited for is not in the tables.
-        Operation::Recalls | Operation::Told(_) => Ok(Answer::Done),
+        Operation::Recalls | Operation::Told(_) | Operation::Await(_) => Ok(Answer::Done),
     }
 }

@@ -58,8 +58,8 @@ pub enum FileError {
     /// `EIO`: more operations in flight than a session may have, or a number that was answered for good.
     #[error("the session's numbers do not fit")]
     OutOfOrder = 14,
-    /// `EBUSY`.
-    #[error("another mount uses the file system")]
+    /// What another session holds is in the way: it is to be awaited ([`super::Operation::Await`]).
+    #[error("another mount uses it")]
     Busy = 15,
 }
 

@@ -169,7 +169,7 @@ pub enum Operation {
     RemoveXattr(InodeNumber, Vec<u8>),
     /// The session has the inode open, and may do with it from now on what the mode says, which may be less
     /// than until now. It is not purged before the session has released it or is over, whether or not it
-    /// has a name. Refused if it has no name, and nobody holds it. Answered when no other session holds it in
+    /// has a name. Refused if it has no name, and nobody holds it, and as long as another session holds it in
     /// a mode that does not go with this one (F4). The root directory to write stands for all names and
     /// attributes: it is refused as long as another session holds anything.
     Hold(InodeNumber, HoldMode),
@@ -186,6 +186,9 @@ pub enum Operation {
     Recalls,
     /// The shard knows by now what was asked for by the recall of this number.
     Told(u64),
+    /// Has others give back what is in the way of an operation, which was refused with
+    /// [`super::FileError::Busy`] or would be. Answered when nothing is.
+    Await(Box<Operation>),
 }
 
 impl Operation {
@@ -220,6 +223,7 @@ impl Operation {
             | Operation::Reserve(inode, _)
             | Operation::Unreserve(inode, _) => *inode,
             Operation::Recalls | Operation::Told(_) => InodeNumber::ROOT,
+            Operation::Await(operation) => operation.inode(),
         }
     }
 
@@ -246,7 +250,8 @@ impl Operation {
             | Operation::Xattr(..)
             | Operation::XattrNames(_)
             | Operation::Recalls
-            | Operation::Told(_) => false,
+            | Operation::Told(_)
+            | Operation::Await(_) => false,
             Operation::Create(..)
             | Operation::CreateOpen(..)
             | Operation::CreateUnnamed(..)
@@ -264,6 +269,9 @@ impl Operation {
         }
     }
 }
+
+/// The number of [`Operation::Await`].
+const AWAIT: u8 = 23;
 
 impl FileRequest {
     /// Appends the request: session, number, answered, then the operation.
@@ -348,10 +356,16 @@ impl Operation {
             Operation::Told(number) => {
                 e.u8(22).u64(*number);
             }
+            Operation::Await(operation) => operation.encode(e.u8(AWAIT)),
         }
     }
 
     fn decode(d: &mut Decoder<'_>) -> Result<Operation, DecodeError> {
+        Operation::decode_some(d, true)
+    }
+
+    /// What is awaited awaits nothing.
+    fn decode_some(d: &mut Decoder<'_>, may_await: bool) -> Result<Operation, DecodeError> {
         let number = d.u8()?;
         Ok(match number {
             1 => Operation::Find(decode_name(d)?),
@@ -387,6 +401,7 @@ impl Operation {
             20 => Operation::CreateOpen(decode_name(d)?, NewInode::decode(d)?, d.u64()?),
             21 => Operation::Recalls,
             22 => Operation::Told(d.u64()?),
+            AWAIT if may_await => Operation::Await(Box::new(Operation::decode_some(d, false)?)),
             n => return Err(DecodeError::Invalid { field: "operation", value: n.into() }),
         })
     }

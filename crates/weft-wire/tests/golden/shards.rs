@@ -32,6 +32,7 @@ variants!(Operation {
     CreateOpen,
     Recalls,
     Told,
+    Await,
 });
 variants!(Answer { Attributes, Done, Listed, Bytes, Names, Failed, Reserved, Recalled });
 
@@ -77,6 +78,7 @@ fn operations() -> Vec<Operation> {
         Operation::CreateOpen(at(b"file"), made(FileKind::Regular, b""), 0x0004_0000),
         Operation::Recalls,
         Operation::Told(0x0303),
+        Operation::Await(Box::new(Operation::Attributes(inode))),
     ]
 }
 

@@ -1,6 +1,7 @@
 //! A file system of the fabric as what the kernel mounts.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 use weft_api::{ApiAnswer, ApiRequest};
@@ -24,11 +25,26 @@ pub(super) struct FilesTree {
     name: String,
     manager: Rc<Connection>,
     space: RefCell<Option<(Instant, Space)>>,
+    /// How often an inode had been changed whose pages the kernel may have, when it was opened.
+    revisions: RefCell<BTreeMap<InodeNumber, u64>>,
 }
 
 impl FilesTree {
     pub(super) fn new(files: Files, name: &str, manager: Connection) -> FilesTree {
-        FilesTree { files, name: name.to_owned(), manager: Rc::new(manager), space: RefCell::default() }
+        let (space, revisions) = (RefCell::default(), RefCell::default());
+        FilesTree { files, name: name.to_owned(), manager: Rc::new(manager), space, revisions }
+    }
+
+    /// The kernel keeps pages of a file from one open to the next, if nobody has changed it since. Before each
+    /// read it asks for size and time, unless it may keep these, and drops the pages if they have changed.
+    fn opened(&self, inode: InodeNumber, handle: u64) -> Opened {
+        let revision = self.files.revision(handle);
+        let before = match revision {
+            Some(revision) => self.revisions.borrow_mut().insert(inode, revision),
+            None => None,
+        };
+        let caching = if revision.is_some() && before == revision { Caching::Kept } else { Caching::Fresh };
+        Opened { handle, caching }
     }
 
     /// How much room the pool has for the copies of this file system.
@@ -92,12 +108,6 @@ fn reply<T>(outcome: Result<T, FsError>) -> Reply<T> {
     outcome.map_err(|error| errno(&error))
 }
 
-/// The kernel keeps pages of a file from one open to the next. Before each read it asks for size and time, unless
-/// it may keep these, and drops the pages if they have changed.
-fn opened(handle: u64) -> Opened {
-    Opened { handle, caching: Caching::Kept }
-}
-
 impl Tree for FilesTree {
     fn timeouts(&self) -> Timeouts {
         let stays = self.files.stays();
@@ -135,7 +145,7 @@ impl Tree for FilesTree {
         how: HowToOpen,
     ) -> Reply<(Attributes, Opened)> {
         let (made, handle) = reply(self.files.create(directory, name, new, how.appends).await)?;
-        Ok((made, opened(handle)))
+        Ok((made, self.opened(made.inode, handle)))
     }
 
     async fn create_unnamed(
@@ -145,7 +155,7 @@ impl Tree for FilesTree {
         how: HowToOpen,
     ) -> Reply<(Attributes, Opened)> {
         let (made, handle) = reply(self.files.create_unnamed(directory, new, how.appends).await)?;
-        Ok((made, opened(handle)))
+        Ok((made, self.opened(made.inode, handle)))
     }
 
     async fn link(&self, inode: InodeNumber, directory: InodeNumber, name: &[u8]) -> Reply<Attributes> {
@@ -171,7 +181,7 @@ impl Tree for FilesTree {
 
     async fn open(&self, inode: InodeNumber, how: HowToOpen) -> Reply<Opened> {
         let how = weft_fs::HowToOpen { writes: how.writes, truncates: how.truncates, appends: how.appends };
-        reply(self.files.open(inode, how).await).map(opened)
+        reply(self.files.open(inode, how).await).map(|handle| self.opened(inode, handle))
     }
 
     async fn read(&self, _: InodeNumber, handle: u64, offset: u64, length: u32) -> Reply<Vec<Buf>> {
@@ -266,5 +276,7 @@ impl Tree for FilesTree {
         found.ok_or(Errno(libc::ENXIO))
     }
 
-    fn forget(&self, _: InodeNumber, _: u64) {}
+    fn forget(&self, inode: InodeNumber, _: u64) {
+        self.revisions.borrow_mut().remove(&inode);
+    }
 }
