@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # The main job, watched: real data on a mirrored volume lives through the death of a node, the loss of a drive and bits
-# that rot, and a page with charts shows how it went.
+# that rot, a source tree in a file system that is mounted twice lives through another death, and a page with charts shows
+# how it went.
 # Everything happens in a folder of its own, on loopback, and is removed at the end (KEEP=1 keeps it); the page stays.
 set -euo pipefail
 
@@ -29,7 +30,7 @@ fi
 # Always a new folder: it is removed at the end, and what else is in $room is none of the demo's business.
 dir=$(mktemp -d "$room/weft-demo.XXXXXX")
 
-fabric="$dir/fabric" socket="$dir/nbd.sock" serve_pid='' fio_pid='' watch_pid=''
+fabric="$dir/fabric" socket="$dir/nbd.sock" serve_pid='' fio_pid='' watch_pid='' mounted=''
 uri="nbd+unix:///demo?socket=$socket"
 w() { "$weft" --fabric "$fabric" "$@"; }
 now() { date +%s.%N; }
@@ -50,6 +51,7 @@ clean_up() {
   status=$?
   trap '' INT TERM
   set +e
+  for at in $mounted; do "$weft" umount "$at" --force >/dev/null 2>&1; done
   for pid in $fio_pid $watch_pid $serve_pid; do kill "$pid" 2>/dev/null && wait "$pid" 2>/dev/null; done
   if [ "$status" -ne 0 ] && [ "$status" -ne 130 ]; then
     echo "The demo failed. Logs of the fabric:" >&2
@@ -240,6 +242,57 @@ e2fsck -f -n "$dir/back" >"$dir/e2fsck.log" 2>&1 || fail "e2fsck finds the file 
 mark "the image matches its sha256, and e2fsck finds it clean"
 sleep 1 # so that the last mark is in the record
 
+# Files: two mounts are what two machines would have.
+unpacked='' compiled=''
+# A C program of some files, whose output tells whether all of them were compiled and linked.
+make_program() { # folder files
+  mkdir "$1"
+  for n in $(seq "$2"); do printf 'int part_%d(void) { return %d; }\n' "$n" "$n" >"$1/part_$n.c"; done
+  {
+    echo '#include <stdio.h>'
+    for n in $(seq "$2"); do echo "int part_$n(void);"; done
+    printf 'int main(void) { printf("%%d\\n", 0'
+    for n in $(seq "$2"); do printf ' + part_%d()' "$n"; done
+    echo '); return 0; }'
+  } >"$1/main.c"
+  printf 'program: main.o %s\n\tcc -o $@ $^\n' "$(for n in $(seq "$2"); do printf 'part_%d.o ' "$n"; done)" >"$1/Makefile"
+}
+show_files() {
+  say "A file system, mounted twice; a source tree is unpacked and compiled through one mount, and node-4 is killed"
+  w fs create home
+  mkdir "$dir/here" "$dir/there" "$dir/tree"
+  for at in "$dir/here" "$dir/there"; do
+    w mount home "$at"
+    mounted="$mounted $at"
+  done
+  tar -C "$top" --exclude=./target --exclude=./.git -cf - . | tar -C "$dir/tree" -xf -
+  make_program "$dir/tree/program" 40
+  mark "a source tree is unpacked in a file system"
+  began=$(now)
+  (cd "$dir/tree" && tar -cf - .) | tar -C "$dir/here" --no-same-owner -xf - &
+  unpack_pid=$!
+  sleep 2
+  mark "node-4 is killed with SIGKILL"
+  w node stop node-4 --kill
+  wait "$unpack_pid" || fail "the tree is not unpacked"
+  unpacked="$(find "$dir/tree" -type f | wc -l) files in $(seconds "$began" "$(now)") s, a node died meanwhile"
+  row "unpacked" "$unpacked"
+  began=$(now)
+  make -s -C "$dir/here/program" -j2
+  compiled="40 C files in $(seconds "$began" "$(now)") s"
+  row "compiled" "$compiled"
+  [ "$("$dir/there/program/program")" = 820 ] || fail "the program that was compiled here says something else there"
+  rm -f "$dir"/here/program/*.o "$dir/here/program/program"
+  diff -r "$dir/tree" "$dir/there" || fail "the tree that was unpacked here is another one there"
+  row "read through the other mount" "the same"
+  w node start node-4
+  for at in $mounted; do w umount "$at"; done
+  mounted=''
+}
+if [ "$(id -u)" = 0 ] && [ -w /dev/fuse ]; then show_files; else
+  say "Files are not shown: a mount takes root and /dev/fuse"
+fi
+
 kill "$watch_pid"
 wait "$watch_pid" || fail "weft watch --record failed" "$dir/watch.log"
 watch_pid=''
@@ -267,4 +320,6 @@ row "bit rot" "$rotten blocks damaged, $healed healed, $left left"
 row "scrub" "$scrub_s s, $scrubbed_mib MiB read and verified"
 row "volume read back (nbdcopy)" "$copy_out MiB/s"
 row "image" "sha256 matches, e2fsck: clean"
+[ -z "$unpacked" ] || row "source tree unpacked" "$unpacked"
+[ -z "$compiled" ] || row "compiled, and run through another mount" "$compiled"
 printf '\nCharts of throughput and latency through all of it: %s\n' "$page"
