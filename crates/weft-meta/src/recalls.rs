@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use weft_rt::sync::Notify;
 use weft_rt::{Instant, now, random_u64, timeout};
+use weft_rules::{Mutation, mutated};
 use weft_types::limits::RECALLS_MAX;
 use weft_types::{InodeNumber, SessionId};
 use weft_wire::files::{Answer, FileRequest, HoldMode, NameIn, Operation, Recall};
@@ -20,12 +21,17 @@ const TELLS_EVERY: Duration = Duration::from_secs(1);
 /// After so long a recall is sent once more: the answer that carried it may be lost.
 const AGAIN_AFTER: Duration = Duration::from_secs(1);
 
+/// How long an inode is kept free for a session once it was told that nothing is in its way.
+const KEPT_FREE: Duration = Duration::from_millis(200);
+
 /// Who waits for whom.
 pub(crate) struct Recalls {
     /// The number of the newest. The first one is drawn: no answer to one of another server is taken for
     /// one to this.
     last: Cell<u64>,
     of: RefCell<BTreeMap<SessionId, BTreeMap<u64, Asked>>>,
+    /// For whom an inode is kept free, and until when: it was asked for first.
+    kept_free: RefCell<BTreeMap<InodeNumber, (SessionId, Instant)>>,
     /// A session has something to do.
     added: Notify,
 }
@@ -48,7 +54,8 @@ pub(crate) struct Wanted {
 impl Default for Recalls {
     fn default() -> Recalls {
         let last = Cell::new(random_u64() >> 16);
-        Recalls { last, of: RefCell::default(), added: Notify::default() }
+        let (of, kept_free) = (RefCell::default(), RefCell::default());
+        Recalls { last, of, kept_free, added: Notify::default() }
     }
 }
 
@@ -70,6 +77,39 @@ impl Recalls {
         asked.insert(number, Asked { inode: wanted.inode, keeps: wanted.keeps, sent: None });
         self.added.notify_all();
         number
+    }
+
+    /// Keeps inodes free for a session that waits for all that others hold of them: nobody else is granted a
+    /// mode of these meanwhile. Otherwise two that read in turn would keep it waiting for ever.
+    pub(crate) fn keep_free(&self, session: SessionId, wanted: &[Wanted]) {
+        if mutated(Mutation::ReadersFirst) {
+            return;
+        }
+        let mut kept_free = self.kept_free.borrow_mut();
+        kept_free.retain(|_, (_, until)| now() < *until);
+        for wanted in wanted.iter().filter(|wanted| wanted.keeps == HoldMode::Open) {
+            let (of, until) = kept_free.entry(wanted.inode).or_insert((session, now()));
+            if *of == session {
+                *until = now() + KEPT_FREE;
+            }
+        }
+    }
+
+    /// Whether an operation, or the one that it awaits, is to be granted a mode of an inode that is kept free
+    /// for another session.
+    pub(crate) fn is_kept_from(&self, request: &FileRequest) -> bool {
+        let operation = match &request.operation {
+            Operation::Await(operation) => operation,
+            operation => operation,
+        };
+        let Operation::Hold(inode, HoldMode::Read | HoldMode::Write) = operation else { return false };
+        let kept_free = self.kept_free.borrow();
+        kept_free.get(inode).is_some_and(|(session, until)| *session != request.session && now() < *until)
+    }
+
+    /// A session has what it waited for.
+    pub(crate) fn has_it(&self, session: SessionId) {
+        self.kept_free.borrow_mut().retain(|_, (of, _)| *of != session);
     }
 
     /// Whether something is still waited for.

@@ -2,7 +2,7 @@
 
 use crate::change::Change;
 use crate::checkpoint::{Checkpoint, begin_if_due};
-use crate::decide::{Decision, decide};
+use crate::decide::{Decision, Limits, decide};
 use crate::error::MetaError;
 use crate::key::{Key, KeyParts, Table};
 use crate::log::{BATCH_BYTES_MAX, Log};
@@ -23,7 +23,7 @@ use weft_rules::{Mutation, mutated};
 use weft_types::limits::META_BATCH_BLOCKS_MAX;
 use weft_types::{Attributes, BLOCK_SIZE, FileKind, FileTime, InodeNumber, SessionId};
 use weft_wire::Encoder;
-use weft_wire::files::{Answer, FileRequest, Operation};
+use weft_wire::files::{Answer, FileError, FileRequest, Operation};
 
 /// What a new shard is.
 #[derive(Clone, Copy, Debug)]
@@ -289,6 +289,9 @@ impl<M: Medium> Shard<M> {
         if matches!(request.operation, Operation::Hold(..) | Operation::Release(..)) {
             inner.follow_holds();
         }
+        if !changes.is_empty() && answer != Answer::Failed(FileError::Busy) {
+            inner.recalls.has_it(request.session);
+        }
         if !is_unproved {
             inner.prove().await?;
         }
@@ -444,7 +447,8 @@ impl<M: Medium> Inner<M> {
 
     fn decide(&self, request: &FileRequest) -> Decision {
         let now = FileTime::from_us(wall_clock_us());
-        decide(&self.tables.borrow(), request, now, self.medium.is_full())
+        let is_kept = self.recalls.is_kept_from(request);
+        decide(&self.tables.borrow(), request, now, Limits { is_full: self.medium.is_full(), is_kept })
     }
 
     /// Decides an operation, once it may be: the log has room; of one that changes nothing, nobody holds what
@@ -458,7 +462,7 @@ impl<M: Medium> Inner<M> {
         may_be_decided: &impl Fn() -> Result<(), E>,
     ) -> Result<Result<Decision, E>, MetaError> {
         let mut asked: Option<Vec<(SessionId, u64)>> = None;
-        let from = now();
+        let (from, mut waited_for) = (now(), Vec::new());
         loop {
             if from.elapsed() >= WAITS_AT_MOST {
                 return Err(MetaError::Waits);
@@ -478,7 +482,12 @@ impl<M: Medium> Inner<M> {
                 false => in_the_way(&self.tables.borrow(), request),
             };
             let is_open = |(session, number): &(SessionId, u64)| self.recalls.is_open(*session, *number);
-            if in_the_way.is_empty() && !asked.iter().flatten().any(is_open) {
+            if !in_the_way.is_empty() {
+                waited_for.clone_from(&in_the_way);
+            }
+            self.recalls.keep_free(request.session, &waited_for);
+            let is_kept = !request.operation.changes() && self.recalls.is_kept_from(request);
+            if in_the_way.is_empty() && !is_kept && !asked.iter().flatten().any(is_open) {
                 let decision = self.decide(request);
                 let numbers = asked.get_or_insert_with(|| self.ask_who_knows(request, &decision.answer));
                 if !numbers.iter().any(is_open) {

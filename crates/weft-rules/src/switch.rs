@@ -134,6 +134,7 @@ mutations! {
     UnprobedRead, "F2", "unprobed-read", "A read is answered without proof.";
     LeaseNotRecalled, "F4", "lease-not-recalled", "A lease is granted beside one that does not go with it.";
     WriterNotAsked, "F4", "writer-not-asked", "Attributes are answered without the word of who writes.";
+    ReadersFirst, "F4", "readers-first", "Who reads is granted that before who waits to write.";
     NamesStay, "F4", "names-stay", "All names go back while the kernel has some of them.";
     GivenBackUnderWay, "F4", "given-back-under-way", "A lease goes back while it is in use.";
     GivenBackUntold, "F4", "given-back-untold", "A lease goes back without the size that was written.";

@@ -37,14 +37,22 @@ impl Decision {
     }
 }
 
-/// What an operation does to these tables at this time. Where there is no space (`is_full`), what would make
-/// the tables larger is refused.
+/// What an operation may not do, by what is not in the tables.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Limits {
+    /// There is no space: what would make the tables larger is refused.
+    pub is_full: bool,
+    /// What it wants is kept free for another session.
+    pub is_kept: bool,
+}
+
+/// What an operation does to these tables at this time.
 ///
 /// An operation that can change something is decided once (F1): its answer is part of the changes, and what
 /// is sent again is answered from there. That is so also of one that fails: sent again later, it might
 /// succeed after its client was told that it had failed. One that another session's hold is in the way of is
 /// refused ([`FileError::Busy`]), and never waits: it would keep the session's other numbers waiting (F4).
-pub fn decide(tables: &Tables, request: &FileRequest, now: FileTime, is_full: bool) -> Decision {
+pub fn decide(tables: &Tables, request: &FileRequest, now: FileTime, limits: Limits) -> Decision {
     if !request.operation.changes() {
         let mut draft = Draft::new(tables, request.session, now);
         let answer = carry_out(&mut draft, &request.operation).unwrap_or_else(Answer::Failed);
@@ -71,8 +79,8 @@ pub fn decide(tables: &Tables, request: &FileRequest, now: FileTime, is_full: bo
     let mut draft = Draft::new(tables, request.session, now);
     let is_in_the_way = !mutated(Mutation::LeaseNotRecalled) && !in_the_way(tables, request).is_empty();
     let carried_out = match () {
-        () if is_in_the_way => Err(FileError::Busy),
-        () if is_full && request.operation.grows() => Err(FileError::NoSpace),
+        () if is_in_the_way || limits.is_kept => Err(FileError::Busy),
+        () if limits.is_full && request.operation.grows() => Err(FileError::NoSpace),
         () => carry_out(&mut draft, &request.operation),
     };
     let answer = match carried_out {

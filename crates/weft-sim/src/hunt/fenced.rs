@@ -81,7 +81,7 @@ pub async fn run_names() -> Result<(), String> {
     }
 }
 
-async fn done<T: 'static, F: Future<Output = Result<T, FsError>> + 'static>(
+pub(super) async fn done<T: 'static, F: Future<Output = Result<T, FsError>> + 'static>(
     station: &Rc<Station>,
     job: impl FnOnce(Files) -> F + 'static,
 ) -> Result<T, String> {

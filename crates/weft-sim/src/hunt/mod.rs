@@ -22,6 +22,7 @@ mod kept;
 mod lanes;
 mod mounts;
 mod parts;
+mod readers;
 mod returns;
 mod rooms;
 mod rot;
@@ -93,6 +94,8 @@ pub enum Scenario {
     Fenced,
     /// The kernel of a mount keeps names that another mount changes.
     NamesKept,
+    /// A mount writes to what others read all the time.
+    Readers,
 }
 
 /// How a hunt ended.
@@ -178,6 +181,7 @@ pub fn run_seed(
                     Scenario::Waiting => waiting::run().await,
                     Scenario::Mounts => mounts::run().await,
                     Scenario::Files => files::run().await,
+                    Scenario::Readers => readers::run().await,
                     Scenario::NamesKept => fenced::run_names().await,
                     Scenario::Fenced => fenced::run().await,
                     Scenario::SharedFiles => files::run_shared().await,

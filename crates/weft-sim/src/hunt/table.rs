@@ -401,6 +401,7 @@ pub const HUNTS: &[Hunt] = &[
     hunt(&[FailuresForgotten], Scenario::Shard, 200),
     hunt(&[LeaseNotRecalled], Scenario::SharedFiles, 100),
     hunt(&[WriterNotAsked], Scenario::SharedFiles, 100),
+    hunt(&[ReadersFirst], Scenario::Readers, 20),
     hunt(&[NamesStay], Scenario::NamesKept, 20),
     hunt(&[GivenBackUnderWay], Scenario::SharedFiles, 500),
     hunt(&[GivenBackUntold], Scenario::SharedFiles, 100),
