@@ -17,7 +17,7 @@ use weft_meta::*;
 use weft_rt::sim::Sim;
 use weft_rt::{random_below, spawn};
 use weft_types::{InodeNumber, SessionId};
-use weft_wire::files::{FileRequest, Operation, XattrMode};
+use weft_wire::files::{Answer, FileRequest, Operation, XattrMode};
 
 const NAME: ShardName = ShardName { file_system: 9, shard: 0 };
 
@@ -75,8 +75,21 @@ async fn workload(shard: &Shard<Memory>, medium: &Rc<Memory>, record: &Rc<Record
             }
         })
     });
-    for client in clients.collect::<Vec<_>>() {
+    let clients = clients.collect::<Vec<_>>();
+    let tellers: Vec<_> = (0..4).map(|session| spawn(tell(shard.clone(), SessionId(session)))).collect();
+    for client in clients {
         client.await.unwrap();
+    }
+    tellers.iter().for_each(|teller| teller.abort());
+}
+
+/// A session that writes tells what others ask for: that it knows no more than the shard.
+async fn tell(shard: Shard<Memory>, session: SessionId) {
+    let ask = |operation| FileRequest { session, number: 0, answered: 0, operation };
+    while let Ok(Answer::Recalled(recalls)) = shard.serve(&ask(Operation::Recalls)).await {
+        for recall in recalls {
+            shard.serve(&ask(Operation::Told(recall.number))).await.unwrap();
+        }
     }
 }
 
@@ -95,7 +108,7 @@ async fn serve(
     record.digests.borrow_mut().push(digest(shard));
     let decided = record.digests.borrow().len();
     let answer = serving.await.unwrap();
-    if let weft_wire::files::Answer::Attributes(a) = &answer {
+    if let Answer::Attributes(a) = &answer {
         model.borrow_mut().know(a.inode.0);
     }
     record.most_answered.set(record.most_answered.get().max(decided));
