@@ -265,7 +265,7 @@ show_files() {
     w mount home "$at"
     mounted="$mounted $at"
   done
-  tar -C "$top" --exclude=./target --exclude=./.git -cf - . | tar -C "$dir/tree" -xf -
+  tar -C "$top" --exclude=corpus -cf - crates docs scripts | tar -C "$dir/tree" -xf -
   make_program "$dir/tree/program" 40
   mark "a source tree is unpacked in a file system"
   began=$(now)
