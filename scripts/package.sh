@@ -70,6 +70,10 @@ put 755 "$binary" usr/bin weft
 # Symbols stay, for readable backtraces; what only debuggers read goes.
 strip --strip-debug "$root/usr/bin/weft"
 
+# What mount(8) calls for `mount -t weft` and for /etc/fstab.
+mkdir -p "$root/usr/sbin"
+ln -s ../bin/weft "$root/usr/sbin/mount.weft"
+
 "$binary" man "$root/usr/share/man/man1" >/dev/null
 gzip -9n "$root/usr/share/man/man1"/*.1
 

@@ -22,9 +22,27 @@ struct Node {
     is_unnamed: bool,
     is_held: bool,
     reserved_end: u64,
+    /// The mode of each unit that is locked, by owner.
+    locks: BTreeMap<LockOwner, [Option<LockMode>; LOCK_UNITS as usize]>,
 }
 
+/// So many bytes of a file are locked, from the first one on.
+const LOCK_UNITS: u64 = 12;
+
 impl Node {
+    /// Whether somebody else has a lock that excludes this one.
+    fn is_locked(&self, lock: &FileLock) -> bool {
+        let others = self.locks.iter().filter(|(owner, _)| **owner != lock.owner);
+        let of_family = others.filter(|(owner, _)| owner.family == lock.owner.family);
+        let mut modes = of_family.flat_map(|(_, units)| &units[lock.start as usize..=lock.last as usize]);
+        modes.any(|mode| mode.is_some_and(|mode| mode.max(lock.mode) == LockMode::Exclusive))
+    }
+
+    fn lock(&mut self, owner: LockOwner, (start, last): (u64, u64), mode: Option<LockMode>) {
+        let units = self.locks.entry(owner).or_default();
+        units[start as usize..=last.min(LOCK_UNITS - 1) as usize].fill(mode);
+    }
+
     /// Whether it may be purged.
     fn is_orphan(&self) -> bool {
         self.names == 0 && !self.is_held
@@ -43,6 +61,7 @@ enum Expected {
     Names(Vec<Vec<u8>>),
     Done,
     Reserved(u64),
+    Locked(bool),
     Failed(FileError),
 }
 
@@ -148,6 +167,23 @@ impl FileModel {
         }
     }
 
+    /// An operation of one of a few owners on locks.
+    pub fn any_lock_operation(&self, dice: Dice<'_>) -> Operation {
+        let family = [LockFamily::Whole, LockFamily::Range][dice(2) as usize];
+        let owner = LockOwner { family, id: dice(3) };
+        let (a, b) = (dice(LOCK_UNITS), dice(LOCK_UNITS));
+        let (start, last) = (a.min(b), a.max(b));
+        let mode = [LockMode::Shared, LockMode::Exclusive][dice(2) as usize];
+        let (inode, lock) = (self.any_inode(dice), FileLock { owner, start, last, mode, process: 7 });
+        match dice(8) {
+            0 => Operation::FindLock(inode, lock),
+            1 => Operation::Unlock(inode, owner, (0, u64::MAX)),
+            2 => Operation::Unlock(inode, owner, (start, last)),
+            3..5 => Operation::Hold(inode, HoldMode::Open),
+            _ => Operation::Lock(inode, lock),
+        }
+    }
+
     /// Carries an operation out, and compares the answer.
     ///
     /// # Errors
@@ -180,6 +216,7 @@ impl FileModel {
             (Answer::Failed(error), _) => Expected::Failed(*error),
             (Answer::Done, _) => Expected::Done,
             (Answer::Reserved(before), _) => Expected::Reserved(*before),
+            (Answer::Lock(found), _) => Expected::Locked(found.is_some()),
             (Answer::Recalled(_), _) => return Err("nobody has asked for recalls".to_owned()),
         };
         match found == expected {
@@ -345,13 +382,40 @@ impl FileModel {
                 };
                 if let Some(node) = self.nodes.get_mut(&inode.0) {
                     node.is_held = false;
+                    node.locks.clear();
                 }
                 Ok(changed)
             }
             Operation::Recalls | Operation::Told(_) | Operation::Await(_) => Ok(Expected::Done),
             Operation::Reserve(inode, end) => self.move_end(*inode, *end, u64::max),
             Operation::Unreserve(inode, end) => self.move_end(*inode, *end, u64::min),
+            Operation::Lock(..) | Operation::Unlock(..) | Operation::FindLock(..) => {
+                self.carry_out_on_locks(operation)
+            }
             xattr => self.carry_out_on_xattrs(xattr),
+        }
+    }
+
+    fn carry_out_on_locks(&mut self, operation: &Operation) -> Result<Expected, FileError> {
+        match operation {
+            Operation::Lock(inode, lock) => match self.node(*inode)? {
+                node if !node.is_held => Err(FileError::Stale),
+                node if node.is_locked(lock) => Err(FileError::Locked),
+                _ => {
+                    self.change(inode.0).lock(lock.owner, (lock.start, lock.last), Some(lock.mode));
+                    Ok(Expected::Done)
+                }
+            },
+            Operation::Unlock(inode, owner, range) => {
+                if let Some(node) = self.nodes.get_mut(&inode.0) {
+                    node.lock(*owner, *range, None);
+                }
+                Ok(Expected::Done)
+            }
+            Operation::FindLock(inode, lock) => {
+                self.node(*inode).map(|node| Expected::Locked(node.is_locked(lock)))
+            }
+            other => unreachable!("{other:?} is not about locks"),
         }
     }
 

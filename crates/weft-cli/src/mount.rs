@@ -3,11 +3,25 @@
 use crate::span::Span;
 use std::path::PathBuf;
 
+/// What is not to be had of a mount.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum MountOption {
+    /// Set-id bits and file capabilities have no effect
+    Nosuid,
+    /// Devices cannot be opened
+    Nodev,
+    /// Programs cannot be started
+    Noexec,
+}
+
 /// Arguments of `weft mount`.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_long_help = "Examples:\n  weft mount home /mnt/home\n  \
     weft mount home /mnt/home --read-only --foreground\n  weft umount /mnt/home\n\n\
-    It needs root, and /dev/fuse (`modprobe fuse` where that is missing).")]
+    It needs root, and /dev/fuse (`modprobe fuse` where that is missing). `mount -t weft` and /etc/fstab work \
+    where /sbin/mount.weft is a link to this program, as the packages have it; there, options are fabric=PLACE, \
+    timeout=SPAN, log-file=FILE, ro, nosuid, nodev and noexec:\n\n  \
+    home  /mnt/home  weft  _netdev,fabric=10.0.0.1:4800  0  0")]
 pub struct MountArgs {
     /// The file system's name
     pub name: String,
@@ -17,6 +31,9 @@ pub struct MountArgs {
     /// Allow no changes through this mount; there may be any number of such mounts
     #[arg(long)]
     pub read_only: bool,
+    /// Restrictions, such as nosuid,noexec
+    #[arg(long, short = 'o', value_name = "LIST", value_delimiter = ',')]
+    pub options: Vec<MountOption>,
     /// Stay in the foreground; Ctrl-C or SIGTERM unmounts
     #[arg(long)]
     pub foreground: bool,

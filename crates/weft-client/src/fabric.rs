@@ -11,7 +11,6 @@ use crate::shared::Shared;
 use crate::version_clock::VersionClock;
 use crate::volume::{AttachOptions, Volume};
 use std::rc::{Rc, Weak};
-use std::time::Duration;
 use weft_rpc::Link;
 use weft_rt::{Addr, Instant, now, random_u64, sleep, spawn};
 use weft_rules::{Mutation, mutated};
@@ -223,8 +222,7 @@ impl Fabric {
 async fn keep_sessions_alive(shared: Weak<Shared>) {
     loop {
         let Some(fabric) = shared.upgrade() else { return };
-        let expiry = Duration::from_millis(u64::from(fabric.map.borrow().durations.session_ms));
-        let every = expiry / TOUCHES_PER_EXPIRY;
+        let every = fabric.shortest_expiry() / TOUCHES_PER_EXPIRY;
         fabric.touch(every).await;
         drop(fabric);
         sleep(every).await;

@@ -91,6 +91,14 @@ impl Shared {
         self.map().durations.lease()
     }
 
+    /// After how long a silence the first session would be over.
+    pub(crate) fn shortest_expiry(&self) -> Duration {
+        let map = self.map();
+        let attached = self.attached();
+        let volumes = attached.iter().filter_map(|session| map.volumes.get(&session.volume()));
+        volumes.map(|volume| map.durations.session_of(volume)).min().unwrap_or(map.durations.session())
+    }
+
     /// Tells the manager which sessions are alive, and which nodes this client reaches. Nothing, if
     /// there are none. Where no manager hears it within so long, targets are shown that the sessions are
     /// alive: the manager asks them before it ends one that it does not hear.

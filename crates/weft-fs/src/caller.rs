@@ -56,8 +56,9 @@ struct Inner<S> {
     /// Why the session is over, if it is.
     over: RefCell<Option<Rc<str>>>,
     numbers: RefCell<BTreeMap<u16, Numbers>>,
-    /// Questions that may wait for other sessions.
+    /// Questions that may wait for other sessions, and those that wait for locks.
     waiting: Cell<usize>,
+    waiting_for_locks: Cell<usize>,
     /// An operation was answered, or the session has ended.
     answered: Notify,
 }
@@ -65,13 +66,19 @@ struct Inner<S> {
 /// Questions under way that may wait in the shard for other sessions: half of what a connection carries.
 const WAITING_MAX: usize = 128;
 
+/// Likewise that wait for locks, which may take for ever: others take turns with them.
+const WAITING_FOR_LOCKS_MAX: usize = 64;
+
 /// One of these.
-struct Waiting<'c, S>(&'c Inner<S>);
+struct Waiting<'c, S> {
+    caller: &'c Inner<S>,
+    count: &'c Cell<usize>,
+}
 
 impl<S> Drop for Waiting<'_, S> {
     fn drop(&mut self) {
-        self.0.waiting.set(self.0.waiting.get() - 1);
-        self.0.answered.notify_all();
+        self.count.set(self.count.get() - 1);
+        self.caller.answered.notify_all();
     }
 }
 
@@ -105,8 +112,9 @@ impl<S: Shards> Caller<S> {
     /// The caller of a session. A session has one, for numbers are given out here.
     pub fn new(shards: S, session: SessionId, patience: Duration) -> Caller<S> {
         let (numbers, answered, over) = (RefCell::default(), Notify::default(), RefCell::default());
-        let waiting = Cell::new(0);
-        Caller(Rc::new(Inner { shards, session, patience, over, numbers, waiting, answered }))
+        let (waiting, waiting_for_locks) = (Cell::new(0), Cell::new(0));
+        let inner = Inner { shards, session, patience, over, numbers, waiting, waiting_for_locks, answered };
+        Caller(Rc::new(inner))
     }
 
     /// Has a shard carry out an operation. One that changes something is sent again until it is answered,
@@ -143,6 +151,11 @@ impl<S: Shards> Caller<S> {
     /// How long whoever asks waits for an answer.
     pub(crate) fn patience(&self) -> Duration {
         self.0.patience
+    }
+
+    /// Whether the session is over, as far as is known.
+    pub(crate) fn is_over(&self) -> bool {
+        self.0.over.borrow().is_some()
     }
 
     /// Sends nothing any more: the session is over, so what was not answered cannot happen any more.
@@ -200,13 +213,17 @@ impl<S: Shards> Inner<S> {
 
     /// Waits until one more question may be under way that may wait in the shard for other sessions. These
     /// do not fill a connection: what others wait for goes the same way.
-    async fn room(&self) -> Result<Waiting<'_, S>, FsError> {
+    async fn room(&self, for_lock: bool) -> Result<Waiting<'_, S>, FsError> {
+        let (count, most) = match for_lock {
+            true => (&self.waiting_for_locks, WAITING_FOR_LOCKS_MAX),
+            false => (&self.waiting, WAITING_MAX),
+        };
         loop {
             let answered = self.answered.notified();
             self.check()?;
-            if self.waiting.get() < WAITING_MAX {
-                self.waiting.set(self.waiting.get() + 1);
-                return Ok(Waiting(self));
+            if count.get() < most {
+                count.set(count.get() + 1);
+                return Ok(Waiting { caller: self, count });
             }
             answered.await;
         }
@@ -215,9 +232,10 @@ impl<S: Shards> Inner<S> {
     /// Asks until an answer comes, or the session ends.
     async fn ask(&self, shard: u16, number: u64, operation: Operation) -> Result<Answer, FsError> {
         let may_wait = number == 0 && !matches!(operation, Operation::Recalls | Operation::Told(_));
-        let _waiting = if may_wait { Some(self.room().await?) } else { None };
+        let for_lock = matches!(&operation, Operation::Await(what) if matches!(**what, Operation::Lock(..)));
         let mut request = FileRequest { session: self.session, number, answered: 0, operation };
         loop {
+            let _waiting = if may_wait { Some(self.room(for_lock).await?) } else { None };
             self.check()?;
             request.answered = self.numbers.borrow().get(&shard).map_or(0, Numbers::answered);
             match self.shards.ask(shard, &request).await {

@@ -9,19 +9,18 @@ use crate::error::FsError;
 use crate::hearing::Hearing;
 use crate::mount::Mount;
 use crate::namespace::Namespace;
-use crate::open_file::{Found, OpenFile, RESERVED_STEP};
-use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, BTreeSet};
+use crate::open_file::{OpenFile, RESERVED_STEP};
+use crate::open_files::{Handle, OpenFiles};
+use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::rc::{Rc, Weak};
 use std::time::Duration;
 use weft_client::{AttachMode, FileSystem};
-use weft_rt::sync::{Mutex, join_all};
 use weft_rt::{Buf, now, sleep, spawn, timeout};
 use weft_types::limits::LISTED_ENTRIES_MAX;
-use weft_types::{Attributes, FileKind, InodeNumber};
+use weft_types::{Attributes, InodeNumber, SessionId};
 use weft_wire::files::{
-    Answer, AttributeChanges, FileError, HoldMode, Listed, NameIn, NewInode, Operation, Recall, RenameMode,
-    XattrMode,
+    Answer, AttributeChanges, HoldMode, Listed, NameIn, NewInode, Operation, Recall, RenameMode, XattrMode,
 };
 
 /// How long size and times of a file that is written may stay unknown to the shard.
@@ -31,7 +30,7 @@ const TELL_EVERY: Duration = Duration::from_secs(1);
 const HEARS_WITHIN: Duration = Duration::from_millis(2_500);
 
 /// An open file of a mount.
-type Open = OpenFile<FileSystem>;
+pub(crate) type Open = OpenFile<FileSystem>;
 
 /// What a file is opened for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -44,49 +43,46 @@ pub struct HowToOpen {
     pub appends: bool,
 }
 
-/// A file as it was opened.
-#[derive(Clone)]
-struct Handle {
-    file: Rc<Open>,
-    appends: bool,
-}
-
 /// A mounted file system. Clones are the same.
 #[derive(Clone)]
-pub struct Files(Rc<Inner>);
+pub struct Files(pub(crate) Rc<Inner>);
 
-struct Inner {
+pub(crate) struct Inner {
     mount: Mount,
-    names: Namespace<FileSystem>,
+    pub(crate) names: Namespace<FileSystem>,
     /// The same, for what has to be waited for as long as it takes.
-    steady: Namespace<FileSystem>,
+    pub(crate) steady: Namespace<FileSystem>,
     hearing: Rc<Hearing>,
     all_names: AllNames,
-    open: RefCell<BTreeMap<InodeNumber, Rc<Open>>>,
-    /// Inodes that are being opened.
-    opening: RefCell<BTreeMap<InodeNumber, Rc<Mutex<()>>>>,
+    pub(crate) open: OpenFiles<FileSystem>,
     /// Recalls that are being answered.
     answering: RefCell<BTreeSet<u64>>,
-    handles: RefCell<BTreeMap<u64, Handle>>,
-    last_handle: Cell<u64>,
 }
 
 impl Files {
     /// Begins to use an attached file system.
     pub fn begin(mount: Mount) -> Files {
+        Files::begin_after(mount, 0)
+    }
+
+    /// Likewise, where no handle is one of those before.
+    pub(crate) fn begin_behind(mount: Mount, before: &Files) -> Files {
+        Files::begin_after(mount, before.0.open.last_handle())
+    }
+
+    fn begin_after(mount: Mount, last_handle: u64) -> Files {
         let names = mount.names().clone();
         let hearing = Rc::new(Hearing::from(mount.began()));
+        let data_of = mount.clone();
+        let data_of = move |attributes: &Attributes| data_of.data_of(attributes, b"");
         let inner = Inner {
             mount,
-            hearing,
             all_names: AllNames::default(),
+            open: OpenFiles::new(names.to_end(), hearing.clone(), last_handle, data_of),
+            hearing,
             steady: names.to_end(),
             names,
-            open: RefCell::default(),
-            opening: RefCell::default(),
             answering: RefCell::default(),
-            handles: RefCell::default(),
-            last_handle: Cell::new(0),
         };
         let files = Files(Rc::new(inner));
         spawn(tell_from_time_to_time(Rc::downgrade(&files.0)));
@@ -113,6 +109,31 @@ impl Files {
         told.and(left)
     }
 
+    /// The session has ended without the mount: nothing is told any more, and what is open fails.
+    pub(crate) async fn abandon(&self) {
+        self.0.mount.detach().await;
+    }
+
+    /// Whether the session is over, as far as is known.
+    pub fn is_over(&self) -> bool {
+        self.0.names.is_over()
+    }
+
+    /// The session.
+    pub fn session_id(&self) -> SessionId {
+        self.0.mount.session_id()
+    }
+
+    /// Whether a handle was opened here, and is not closed.
+    pub(crate) fn knows(&self, handle: u64) -> bool {
+        self.0.open.by_handle(handle).is_ok()
+    }
+
+    /// Whether anything is open.
+    pub(crate) fn has_handles(&self) -> bool {
+        self.0.open.has_handles()
+    }
+
     /// How often the shard has changed the inode of a handle, as far as this mount knows: never less than at
     /// the open.
     pub fn revision(&self, handle: u64) -> Option<u64> {
@@ -132,7 +153,7 @@ impl Files {
     /// # Errors
     /// If it is gone.
     pub async fn attributes(&self, inode: InodeNumber) -> Result<Attributes, FsError> {
-        if let Some(known) = self.0.open.borrow().get(&inode).and_then(|file| file.attributes()) {
+        if let Some(known) = self.0.open.attributes(inode) {
             return Ok(known);
         }
         self.look(b"", Operation::Attributes(inode)).await
@@ -143,14 +164,13 @@ impl Files {
     /// # Errors
     /// If it is gone, or cannot have them.
     pub async fn change(&self, inode: InodeNumber, changes: AttributeChanges) -> Result<Attributes, FsError> {
-        let is_open = self.0.open.borrow().contains_key(&inode);
-        if changes.size.is_none() && !is_open {
+        if changes.size.is_none() && self.0.open.get(inode).is_none() {
             return self.look(b"", Operation::Change(inode, changes)).await;
         }
         self.to_end(|files| async move {
-            let file = files.take(inode, HoldMode::Write).await?;
+            let file = files.0.open.take(inode, HoldMode::Write).await?;
             let changed = files.change_open(&file, changes).await;
-            files.give_back(file).await;
+            files.0.open.give_back(file).await;
             changed
         })
         .await
@@ -168,7 +188,7 @@ impl Files {
     }
 
     /// Runs something to its end, and waits for that as long as the mount's patience lasts.
-    async fn to_end<T: 'static, F: Future<Output = Result<T, FsError>> + 'static>(
+    pub(crate) async fn to_end<T: 'static, F: Future<Output = Result<T, FsError>> + 'static>(
         &self,
         work: impl FnOnce(Files) -> F,
     ) -> Result<T, FsError> {
@@ -176,6 +196,26 @@ impl Files {
         let going = spawn(work(self.clone()));
         let ended = timeout(waited, going).await.ok().and_then(Result::ok);
         ended.unwrap_or(Err(FsError::NoAnswer { shard: 0, waited }))
+    }
+
+    /// Likewise, for what opens a file. If nobody waits for it any more, it is closed again.
+    async fn open_to_end<T: 'static, F: Future<Output = Result<(T, u64), FsError>> + 'static>(
+        &self,
+        work: impl FnOnce(Files) -> F + 'static,
+    ) -> Result<(T, u64), FsError> {
+        let is_waited_for = Rc::new(());
+        let waits = Rc::downgrade(&is_waited_for);
+        let opened = self.to_end(|files| async move {
+            let opened = work(files.clone()).await;
+            match &opened {
+                Ok((_, handle)) if waits.strong_count() == 0 => files.0.open.close(*handle).await,
+                _ => {}
+            }
+            opened
+        });
+        let opened = opened.await;
+        drop(is_waited_for);
+        opened
     }
 
     /// Target of a symbolic link.
@@ -212,10 +252,9 @@ impl Files {
     ) -> Result<(Attributes, u64), FsError> {
         let operation = Operation::CreateOpen(at(directory, name), new, RESERVED_STEP);
         let name = name.to_vec();
-        self.to_end(|files| async move {
-            let made = files.0.steady.attributes_by(&name, operation).await?;
-            let file = files.list_open(made, HoldMode::Write, Some(RESERVED_STEP))?;
-            Ok((made, files.new_handle(file, appends)))
+        self.open_to_end(move |files| async move {
+            let (made, file) = files.0.open.create(&name, operation, RESERVED_STEP).await?;
+            Ok((made, files.0.open.new_handle(file, appends)))
         })
         .await
     }
@@ -230,11 +269,10 @@ impl Files {
         new: NewInode,
         appends: bool,
     ) -> Result<(Attributes, u64), FsError> {
-        self.to_end(|files| async move {
-            let operation = Operation::CreateUnnamed(directory, new);
-            let made = files.0.steady.attributes_by(b"", operation).await?;
-            let file = files.list_open(made, HoldMode::Write, Some(0))?;
-            Ok((made, files.new_handle(file, appends)))
+        let operation = Operation::CreateUnnamed(directory, new);
+        self.open_to_end(move |files| async move {
+            let (made, file) = files.0.open.create(b"", operation, 0).await?;
+            Ok((made, files.0.open.new_handle(file, appends)))
         })
         .await
     }
@@ -280,7 +318,7 @@ impl Files {
     ) -> Result<(), FsError> {
         let renamed = self.look(from.1, Operation::Rename(at(from.0, from.1), at(to.0, to.1), mode)).await;
         // What had the new name has another one, or none, and the answer is not about that.
-        self.0.open.borrow().values().for_each(|file| file.is_known_no_more());
+        self.0.open.are_known_no_more();
         renamed.map(drop)
     }
 
@@ -293,7 +331,7 @@ impl Files {
         let answer = self.0.names.ask(b"", directory, Operation::List { directory, after, limit }).await?;
         let Answer::Listed(mut listed) = answer else { return Err(other_answer(directory)) };
         for entry in &mut listed.entries {
-            entry.attributes = self.seen(entry.attributes);
+            entry.attributes = self.0.open.seen(entry.attributes);
         }
         Ok(listed)
     }
@@ -303,18 +341,18 @@ impl Files {
     /// # Errors
     /// If it is gone, or no file.
     pub async fn open(&self, inode: InodeNumber, how: HowToOpen) -> Result<u64, FsError> {
-        self.to_end(|files| async move {
+        let opened = self.open_to_end(move |files| async move {
             let mode = if how.writes { HoldMode::Write } else { HoldMode::Read };
-            let file = files.take(inode, mode).await?;
+            let file = files.0.open.take(inode, mode).await?;
             if how.truncates
                 && let Err(error) = file.resize(0).await
             {
-                files.give_back(file).await;
+                files.0.open.give_back(file).await;
                 return Err(error);
             }
-            Ok(files.new_handle(file, how.appends))
-        })
-        .await
+            Ok(((), files.0.open.new_handle(file, how.appends)))
+        });
+        opened.await.map(|(_, handle)| handle)
     }
 
     /// Reads; fewer bytes at the end of the file only.
@@ -336,7 +374,7 @@ impl Files {
     /// # Errors
     /// If there is no space, or the data cannot be written.
     pub async fn write(&self, handle: u64, offset: u64, bufs: Vec<Buf>) -> Result<(), FsError> {
-        let Handle { file, appends } = self.opened(handle)?;
+        let Handle { file, appends } = self.0.open.by_handle(handle)?;
         let write = |_| async move {
             match appends {
                 true => file.append(bufs).await,
@@ -360,8 +398,7 @@ impl Files {
     /// # Errors
     /// As [`Files::flush`].
     pub async fn sync(&self, inode: InodeNumber) -> Result<(), FsError> {
-        let open = self.0.open.borrow().get(&inode).cloned();
-        if let Some(file) = open {
+        if let Some(file) = self.0.open.get(inode) {
             self.to_end(|_| async move { file.tell().await }).await?;
         }
         // The shard asks another mount that writes.
@@ -373,20 +410,17 @@ impl Files {
     /// # Errors
     /// As [`Files::flush`].
     pub async fn sync_all(&self) -> Result<(), FsError> {
-        self.to_end(|files| async move { files.0.tell_all().await }).await
+        self.to_end(|files| async move { files.0.open.tell_all().await }).await
     }
 
     /// Closes a handle.
     pub async fn release(&self, handle: u64) {
-        let opened = self.0.handles.borrow_mut().remove(&handle);
-        if let Some(Handle { file, .. }) = opened {
-            let closing = self.to_end(|files| async move {
-                files.give_back(file).await;
-                Ok(())
-            });
-            // What it could not do it goes on doing.
-            let _ = closing.await;
-        }
+        let closing = self.to_end(move |files| async move {
+            files.0.open.close(handle).await;
+            Ok(())
+        });
+        // What it could not do it goes on doing.
+        let _ = closing.await;
     }
 
     /// Makes a part of a file read as zeroes, and gives back its space. It does not become longer.
@@ -458,7 +492,7 @@ impl Files {
     }
 
     async fn look(&self, path: &[u8], operation: Operation) -> Result<Attributes, FsError> {
-        self.0.names.attributes_by(path, operation).await.map(|found| self.seen(found))
+        self.0.names.attributes_by(path, operation).await.map(|found| self.0.open.seen(found))
     }
 
     async fn bytes(&self, operation: Operation) -> Result<Vec<u8>, FsError> {
@@ -469,129 +503,24 @@ impl Files {
         }
     }
 
-    /// Attributes with what this mount knows better.
-    fn seen(&self, found: Attributes) -> Attributes {
-        match self.0.open.borrow().get(&found.inode) {
-            Some(file) => file.seen(found),
-            None => found,
-        }
-    }
-
     fn file_of(&self, handle: u64) -> Result<Rc<Open>, FsError> {
-        self.opened(handle).map(|opened| opened.file)
-    }
-
-    fn opened(&self, handle: u64) -> Result<Handle, FsError> {
-        let opened = self.0.handles.borrow().get(&handle).cloned();
-        opened.ok_or(FsError::Refused { path: String::new(), error: FileError::Stale })
-    }
-
-    fn new_handle(&self, file: Rc<Open>, appends: bool) -> u64 {
-        let handle = self.0.last_handle.get() + 1;
-        self.0.last_handle.set(handle);
-        self.0.handles.borrow_mut().insert(handle, Handle { file, appends });
-        handle
-    }
-
-    /// Opens a file for whoever gives it back. One that nobody has open may be used as the mode says.
-    async fn take(&self, inode: InodeNumber, mode: HoldMode) -> Result<Rc<Open>, FsError> {
-        // One at a time asks the shard for an inode: two answers would have no order.
-        let new = || Rc::new(Mutex::new(()));
-        let opening = self.0.opening.borrow_mut().entry(inode).or_insert_with(new).clone();
-        let opened = {
-            let _turn = opening.lock().await;
-            let open = self.0.open.borrow().get(&inode).cloned();
-            match open {
-                Some(file) => Ok(self.count_user(file)),
-                None => self.open_new(inode, mode).await,
-            }
-        };
-        drop(opening);
-        self.0.opening.borrow_mut().retain(|_, turn| Rc::strong_count(turn) > 1);
-        self.use_file(opened?, mode).await
-    }
-
-    /// Opens a file that is not listed as open.
-    async fn open_new(&self, inode: InodeNumber, mode: HoldMode) -> Result<Rc<Open>, FsError> {
-        let attributes = self.0.steady.attributes_by(b"", Operation::Hold(inode, mode)).await?;
-        let error = match attributes.kind {
-            FileKind::Regular => return self.list_open(attributes, mode, None),
-            FileKind::Directory => FileError::IsDirectory,
-            _ => FileError::Invalid,
-        };
-        let release = Operation::Release(inode, AttributeChanges::default());
-        let _ = self.0.steady.ask(b"", inode, release).await;
-        Err(FsError::Refused { path: String::new(), error })
-    }
-
-    /// Lists a file as open, and counts a user of it.
-    fn list_open(
-        &self,
-        attributes: Attributes,
-        mode: HoldMode,
-        reserved: Option<u64>,
-    ) -> Result<Rc<Open>, FsError> {
-        let data = self.0.mount.data_of(&attributes, b"")?;
-        let found = Found { attributes, data, mode, reserved };
-        let file = OpenFile::new(self.0.steady.clone(), self.0.hearing.clone(), found);
-        self.0.open.borrow_mut().insert(attributes.inode, file.clone());
-        Ok(self.count_user(file))
-    }
-
-    fn count_user(&self, file: Rc<Open>) -> Rc<Open> {
-        file.users.set(file.users.get() + 1);
-        file
-    }
-
-    /// Has the shard know that a file is open which may have been closed just now.
-    async fn use_file(&self, file: Rc<Open>, mode: HoldMode) -> Result<Rc<Open>, FsError> {
-        match file.open_again(mode).await {
-            Ok(()) => Ok(file),
-            Err(error) => {
-                self.give_back(file).await;
-                Err(error)
-            }
-        }
-    }
-
-    /// Counts one user less of a file. The last one has the shard know that it is closed.
-    async fn give_back(&self, file: Rc<Open>) {
-        file.users.set(file.users.get() - 1);
-        if file.users.get() > 0 {
-            return;
-        }
-        if let Err(error) = file.close().await {
-            tracing::debug!(inode = file.inode.0, %error, "the shard takes a file for open still");
-        }
-        let mut open = self.0.open.borrow_mut();
-        if file.users.get() == 0 && open.get(&file.inode).is_some_and(|listed| Rc::ptr_eq(listed, &file)) {
-            open.remove(&file.inode);
-        }
+        self.0.open.by_handle(handle).map(|handle| handle.file)
     }
 }
 
 impl Inner {
-    /// Does what another mount waits for. Of a file that is not open here nothing is known and nothing held.
+    /// Does what another mount waits for.
     async fn answer(self: Rc<Inner>, recall: Recall) {
         // One that was sent again is being answered.
         if !self.answering.borrow_mut().insert(recall.number) {
             return;
         }
-        if recall.inode == InodeNumber::ROOT {
-            self.all_names.give(&self.steady).await;
-            self.answering.borrow_mut().remove(&recall.number);
-            return;
-        }
-        // What is being opened may be what the other one waits for.
-        let opening = self.opening.borrow().get(&recall.inode).cloned();
-        if let Some(opening) = opening {
-            drop(opening.lock().await);
-        }
-        let open = self.open.borrow().get(&recall.inode).cloned();
-        let answered = match (open, recall.keeps) {
-            (Some(file), HoldMode::Write) => file.tell().await,
-            (Some(file), keeps) => file.give(keeps).await,
-            (None, _) => Ok(()),
+        let answered = match recall.inode {
+            InodeNumber::ROOT => {
+                self.all_names.give(&self.steady).await;
+                Ok(())
+            }
+            inode => self.open.answer(inode, recall.keeps).await,
         };
         self.answering.borrow_mut().remove(&recall.number);
         let answered = match recall.keeps {
@@ -609,13 +538,7 @@ impl Inner {
     /// Nothing is held any more: whoever comes next need not wait until the session is forgotten.
     async fn leave(&self) -> Result<(), FsError> {
         self.all_names.end(&self.steady).await?;
-        let open: Vec<Rc<Open>> = self.open.borrow().values().cloned().collect();
-        join_all(open.iter().map(|file| file.leave())).await.into_iter().collect()
-    }
-
-    async fn tell_all(&self) -> Result<(), FsError> {
-        let open: Vec<Rc<Open>> = self.open.borrow().values().cloned().collect();
-        join_all(open.iter().map(|file| file.tell())).await.into_iter().collect()
+        self.open.leave().await
     }
 }
 
@@ -655,7 +578,7 @@ async fn tell_from_time_to_time(inner: Weak<Inner>) {
     loop {
         sleep(TELL_EVERY).await;
         let Some(inner) = inner.upgrade() else { return };
-        if let Err(error) = inner.tell_all().await {
+        if let Err(error) = inner.open.tell_all().await {
             tracing::debug!(%error, "sizes of files are not told yet");
         }
     }
@@ -665,6 +588,6 @@ fn at(directory: InodeNumber, name: &[u8]) -> NameIn {
     NameIn { directory, name: name.to_vec() }
 }
 
-fn other_answer(inode: InodeNumber) -> FsError {
+pub(crate) fn other_answer(inode: InodeNumber) -> FsError {
     FsError::OtherAnswer { shard: inode.shard() }
 }

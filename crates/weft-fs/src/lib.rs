@@ -8,13 +8,18 @@ mod caller;
 mod error;
 mod files;
 mod hearing;
+mod lasting;
+mod lockers;
+mod locks;
 mod mount;
 mod namespace;
 mod open_file;
+mod open_files;
 mod path;
 
 pub use caller::{Caller, Shards, Unanswerable};
 pub use error::FsError;
 pub use files::{Files, HowToOpen};
+pub use lasting::LastingFiles;
 pub use mount::{Mount, Source};
 pub use namespace::{DirectoryEntry, Namespace, NewFile};

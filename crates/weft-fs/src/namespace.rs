@@ -71,6 +71,11 @@ impl<S: Shards> Namespace<S> {
         Namespace { caller: self.caller.clone(), from: self.from, to_end: true }
     }
 
+    /// Whether the session is over, as far as is known.
+    pub(crate) fn is_over(&self) -> bool {
+        self.caller.is_over()
+    }
+
     /// How long operations are waited for otherwise.
     pub(crate) fn patience(&self) -> Duration {
         self.caller.patience()

@@ -15,6 +15,7 @@
 use crate::caller::Shards;
 use crate::error::FsError;
 use crate::hearing::Hearing;
+use crate::lockers::Lockers;
 use crate::namespace::Namespace;
 use std::cell::Cell;
 use std::rc::Rc;
@@ -41,11 +42,13 @@ const BLOCK: u64 = BLOCK_SIZE as u64;
 
 /// Who uses a file, and how often.
 pub(crate) struct OpenFile<S> {
-    names: Namespace<S>,
+    pub(crate) names: Namespace<S>,
     pub(crate) inode: InodeNumber,
     data: File,
     /// Handles, and operations that need it open for their time.
     pub(crate) users: Cell<u64>,
+    /// Who has taken locks of it.
+    pub(crate) lockers: Lockers,
     /// Held by whoever changes the size, or what the shard knows.
     pub(crate) turn: Mutex<()>,
     hearing: Rc<Hearing>,
@@ -115,6 +118,7 @@ impl<S: Shards> OpenFile<S> {
             inode: attributes.inode,
             data,
             users: Cell::new(0),
+            lockers: Lockers::default(),
             turn: Mutex::new(()),
             hearing,
             mode: Cell::new(Some(mode)),
@@ -372,9 +376,8 @@ impl<S: Shards> OpenFile<S> {
         // Otherwise two that change what both hold would wait for each other.
         let _under_way = self.begin(HoldMode::Write).await?;
         let _turn = self.turn.lock().await;
-        self.tell_in_turn().await?;
-        let found = self.change(changes).await?;
-        Ok(self.seen(found))
+        let told = self.tell_with(changes).await?;
+        Ok(self.seen(told.unwrap_or(self.known.get())))
     }
 
     async fn resize_in_turn(&self, size: u64) -> Result<Attributes, FsError> {
@@ -428,18 +431,29 @@ impl<S: Shards> OpenFile<S> {
 
     /// The same, by whoever has the turn.
     pub(crate) async fn tell_in_turn(&self) -> Result<(), FsError> {
-        let (writes, size, changes) = (self.writes.get(), self.size.get(), self.untold());
-        if changes == AttributeChanges::default() || mutated(Mutation::SizeNotTold) {
-            return Ok(());
+        self.tell_with(AttributeChanges::default()).await.map(drop)
+    }
+
+    /// Likewise, together with other changes, which count as made later. None if there was nothing to tell.
+    async fn tell_with(&self, others: AttributeChanges) -> Result<Option<Attributes>, FsError> {
+        let (writes, size) = (self.writes.get(), self.size.get());
+        let untold = if mutated(Mutation::SizeNotTold) { AttributeChanges::default() } else { self.untold() };
+        let modified = others.modified.or(untold.modified);
+        let changes = AttributeChanges { size: untold.size, modified, ..others };
+        if changes == AttributeChanges::default() {
+            return Ok(None);
         }
         let found = self.change(changes).await?;
+        if untold == AttributeChanges::default() {
+            return Ok(Some(found));
+        }
         self.told_size.set(size);
         self.seen(found);
         // Until now it counts as not told: whoever asks the shard meanwhile hears of the time before.
         if self.writes.get() == writes {
             self.changed.set(None);
         }
-        Ok(())
+        Ok(Some(found))
     }
 
     /// What the shard has not heard of size and times.

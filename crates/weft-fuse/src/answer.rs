@@ -6,6 +6,7 @@ use std::time::Duration;
 use weft_rt::Buf;
 use weft_types::limits::FILE_NAME_BYTES_MAX;
 use weft_types::{Attributes, FileKind, FileTime, InodeNumber};
+use weft_wire::files::{FileLock, LockMode};
 
 /// The size of blocks that programs are told to prefer, and that [`Space`] counts.
 const BLOCK_BYTES: u32 = 4096;
@@ -98,6 +99,22 @@ impl Answer {
         open_of(opened, is_direct).put(&mut bytes);
         let opens = Some((attributes.inode, opened.handle));
         Answer { body: AnswerBody::Bytes(bytes), gives: vec![attributes.inode], opens }
+    }
+
+    /// A lock that is in the way, or that none is.
+    pub(crate) fn lock(found: Option<FileLock>) -> Answer {
+        let kind = match found.map(|lock| lock.mode) {
+            None => libc::F_UNLCK,
+            Some(LockMode::Shared) => libc::F_RDLCK,
+            Some(LockMode::Exclusive) => libc::F_WRLCK,
+        };
+        let lk = found.map_or_else(FuseLock::default, |lock| FuseLock {
+            start: lock.start,
+            end: lock.last,
+            kind: 0,
+            pid: lock.process,
+        });
+        Answer::of(&LkOut { lk: FuseLock { kind: kind as u32, ..lk } })
     }
 
     /// Room.

@@ -37,6 +37,8 @@ const PARTS_OF_AN_ANSWER: usize = 1000;
 
 /// What is asked of the kernel, as far as it has it.
 const WANTED: u64 = init::ASYNC_READ
+    | init::POSIX_LOCKS
+    | init::FLOCK_LOCKS
     | init::ATOMIC_O_TRUNC
     | init::EXPORT_SUPPORT
     | init::BIG_WRITES

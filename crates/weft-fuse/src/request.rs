@@ -11,7 +11,9 @@ use weft_types::limits::{
     FILE_NAME_BYTES_MAX, LINK_TARGET_BYTES_MAX, XATTR_NAME_BYTES_MAX, XATTR_VALUE_BYTES_MAX,
 };
 use weft_types::{FileKind, FileTime, InodeNumber};
-use weft_wire::files::{AttributeChanges, RenameMode, SetTime, XattrMode};
+use weft_wire::files::{
+    AttributeChanges, FileLock, LockFamily, LockMode, LockOwner, RenameMode, SetTime, XattrMode,
+};
 
 /// The bits of a mode that are permissions.
 const PERMISSIONS: u32 = 0o7777;
@@ -90,8 +92,11 @@ pub(crate) enum FuseOperation {
     CreateUnnamed { mode: u16, opening: Opening },
     Read { handle: u64, offset: u64, length: u32 },
     Write { handle: u64, offset: u64, length: u32, kills_set_id: bool },
-    Flush { handle: u64 },
-    Sync { data_only: bool },
+    Flush { handle: u64, owner: LockOwner },
+    Lock { handle: u64, lock: FileLock, waits: bool },
+    Unlock { handle: u64, owner: LockOwner, range: (u64, u64) },
+    FindLock { handle: u64, lock: FileLock },
+    Sync { handle: u64, data_only: bool },
     Release { handle: u64 },
     OpenDirectory,
     ReleaseDirectory,
@@ -125,6 +130,7 @@ impl FuseOperation {
                 | FuseOperation::Seek { .. }
                 | FuseOperation::Sync { .. }
                 | FuseOperation::SyncAll
+                | FuseOperation::FindLock { .. }
         )
     }
 }
@@ -249,10 +255,15 @@ fn decode_operation(header: &InHeader, mut f: Fields<'_>, terms: Terms) -> Resul
             FuseOperation::Read { handle: read.fh, offset: read.offset, length }
         }
         op::WRITE => decode_write(f)?,
-        op::FLUSH => FuseOperation::Flush { handle: f.take::<FlushIn>()?.fh },
+        op::FLUSH => {
+            let flush: FlushIn = f.take()?;
+            let owner = LockOwner { family: LockFamily::Range, id: flush.lock_owner };
+            FuseOperation::Flush { handle: flush.fh, owner }
+        }
+        op::GETLK | op::SETLK | op::SETLKW => decode_lock(header.opcode, f.take()?)?,
         op::FSYNC | op::FSYNCDIR => {
-            let data_only = f.take::<FsyncIn>()?.fsync_flags & FSYNC_FDATASYNC != 0;
-            FuseOperation::Sync { data_only }
+            let sync: FsyncIn = f.take()?;
+            FuseOperation::Sync { handle: sync.fh, data_only: sync.fsync_flags & FSYNC_FDATASYNC != 0 }
         }
         op::RELEASE => FuseOperation::Release { handle: f.take::<ReleaseIn>()?.fh },
         op::OPENDIR => f.take::<OpenIn>().map(|_| FuseOperation::OpenDirectory)?,
@@ -433,6 +444,28 @@ fn decode_allocate(range: FallocateIn) -> Result<FuseOperation, Errno> {
         return Err(Errno(libc::EINVAL));
     }
     Ok(FuseOperation::Allocate { handle: range.fh, how, offset: range.offset, length: range.length })
+}
+
+fn decode_lock(opcode: u32, asked: LkIn) -> Result<FuseOperation, Errno> {
+    let (handle, FuseLock { start, end: last, kind, pid: process }) = (asked.fh, asked.lk);
+    if start > last {
+        return Err(Errno(libc::EINVAL));
+    }
+    let family = if asked.lk_flags & LK_FLOCK != 0 { LockFamily::Whole } else { LockFamily::Range };
+    let owner = LockOwner { family, id: asked.owner };
+    let mode = match kind as i32 {
+        libc::F_RDLCK => LockMode::Shared,
+        libc::F_WRLCK => LockMode::Exclusive,
+        libc::F_UNLCK if opcode != op::GETLK => {
+            return Ok(FuseOperation::Unlock { handle, owner, range: (start, last) });
+        }
+        _ => return Err(Errno(libc::EINVAL)),
+    };
+    let lock = FileLock { owner, start, last, mode, process };
+    Ok(match opcode {
+        op::GETLK => FuseOperation::FindLock { handle, lock },
+        _ => FuseOperation::Lock { handle, lock, waits: opcode == op::SETLKW },
+    })
 }
 
 fn decode_seek(seek: LseekIn) -> Result<FuseOperation, Errno> {

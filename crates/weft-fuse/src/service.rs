@@ -93,8 +93,12 @@ async fn carry_out_on_data<T: Tree>(
             let size = tree.write(inode, handle, offset, data).await?;
             Answer::of(&WriteOut { size, padding: 0 })
         }
-        FuseOperation::Flush { handle } => done(tree.flush(inode, handle).await)?,
-        FuseOperation::Sync { data_only } => done(tree.sync(inode, data_only).await)?,
+        FuseOperation::Flush { handle, owner } => done(tree.flush(inode, handle, owner).await)?,
+        FuseOperation::Unlock { handle, owner, range } => {
+            done(tree.unlock(inode, handle, owner, range).await)?
+        }
+        FuseOperation::FindLock { handle, lock } => Answer::lock(tree.find_lock(inode, handle, lock).await?),
+        FuseOperation::Sync { handle, data_only } => done(tree.sync(inode, handle, data_only).await)?,
         FuseOperation::Release { handle } => {
             tree.release(inode, handle).await;
             Answer::done()

@@ -19,7 +19,8 @@ use std::rc::Rc;
 use std::time::Duration;
 use weft_rt::sync::{Either, Notify, race};
 use weft_rt::{Buf, BufMut, sleep, spawn, yield_now};
-use weft_types::limits::FUSE_REQUESTS_MAX;
+use weft_types::limits::{FUSE_LOCK_WAITS_MAX, FUSE_REQUESTS_MAX};
+use weft_wire::files::FileLock;
 
 /// Requests read in a row before other tasks get their turn.
 const READ_IN_A_ROW: usize = 16;
@@ -35,6 +36,25 @@ const KILL_CHECK: Duration = Duration::from_secs(1);
 pub struct Session<T: Tree> {
     shared: Rc<Shared<T>>,
     mounted: Mounted,
+}
+
+/// A caller that waits for a lock, for as long as this is there.
+struct LockWait<'s>(&'s Cell<usize>);
+
+impl LockWait<'_> {
+    fn begin(waits: &Cell<usize>) -> Reply<LockWait<'_>> {
+        if waits.get() >= FUSE_LOCK_WAITS_MAX {
+            return Err(Errno(libc::ENOLCK));
+        }
+        waits.set(waits.get() + 1);
+        Ok(LockWait(waits))
+    }
+}
+
+impl Drop for LockWait<'_> {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
+    }
 }
 
 /// How the kernel has ended the connection.
@@ -57,6 +77,8 @@ struct Shared<T> {
     /// A caller was interrupted, or the mount has ended.
     interrupts: Notify,
     has_ended: Cell<bool>,
+    /// Callers that wait for locks.
+    lock_waits: Cell<usize>,
     /// A request was answered.
     answered: Notify,
 }
@@ -79,6 +101,7 @@ impl<T: Tree> Session<T> {
             in_flight: RefCell::default(),
             interrupts: Notify::default(),
             has_ended: Cell::new(false),
+            lock_waits: Cell::new(0),
             answered: Notify::default(),
         });
         Ok(Session { shared, mounted })
@@ -217,6 +240,9 @@ impl<T: Tree> Shared<T> {
 
     async fn carry_out(&self, request: FuseRequest, data: Buf) -> Reply<Answer> {
         let (unique, thread) = (request.unique, request.thread);
+        if let FuseOperation::Lock { handle, lock, waits } = request.operation {
+            return self.lock(&request, handle, lock, waits).await;
+        }
         if !request.operation.can_be_given_up() {
             return carry_out(&*self.tree, request, data).await;
         }
@@ -226,13 +252,39 @@ impl<T: Tree> Shared<T> {
         }
     }
 
+    /// Takes a lock. Only the wait ends when the caller is interrupted, by any signal: what is asked of the
+    /// tree comes to its end, so it is known whether there is a lock.
+    async fn lock(&self, request: &FuseRequest, handle: u64, lock: FileLock, waits: bool) -> Reply<Answer> {
+        let inode = request.node;
+        loop {
+            match self.tree.lock(inode, handle, lock).await {
+                Err(Errno(libc::EAGAIN)) if waits => {}
+                locked => return locked.map(|()| Answer::done()),
+            }
+            let _waiting = LockWait::begin(&self.lock_waits)?;
+            let unlocked = self.tree.until_unlocked(inode, handle, lock);
+            match race(unlocked, self.interrupted(request.unique)).await {
+                Either::Left(unlocked) => unlocked?,
+                Either::Right(()) => return Err(Errno(libc::EINTR)),
+            }
+        }
+    }
+
+    fn is_interrupted(&self, unique: u64) -> bool {
+        self.in_flight.borrow().get(&unique).is_some_and(|interrupted| *interrupted)
+    }
+
+    /// Completes when the caller has a signal, or the mount has ended.
+    async fn interrupted(&self, unique: u64) {
+        while !self.is_interrupted(unique) && !self.has_ended.get() {
+            self.interrupts.notified().await;
+        }
+    }
+
     /// Completes when nobody waits for the answer any more: the mount has ended, or the caller was
     /// interrupted and is being killed. Any other signal can wait: programs do not expect `EINTR` of files.
     async fn unwanted(&self, unique: u64, thread: u32) {
-        let is_interrupted = || self.in_flight.borrow().get(&unique).is_some_and(|interrupted| *interrupted);
-        while !is_interrupted() && !self.has_ended.get() {
-            self.interrupts.notified().await;
-        }
+        self.interrupted(unique).await;
         while !self.has_ended.get() && !is_being_killed(thread) {
             let _ = race(sleep(KILL_CHECK), self.interrupts.notified()).await;
         }

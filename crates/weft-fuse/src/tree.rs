@@ -8,7 +8,7 @@ use std::future::Future;
 use std::time::Duration;
 use weft_rt::Buf;
 use weft_types::{Attributes, InodeNumber};
-use weft_wire::files::{AttributeChanges, Listed, NewInode, RenameMode, XattrMode};
+use weft_wire::files::{AttributeChanges, FileLock, Listed, LockOwner, NewInode, RenameMode, XattrMode};
 
 /// Why an operation failed: an error number of Linux, positive.
 ///
@@ -214,11 +214,45 @@ pub trait Tree: 'static {
         data: Buf,
     ) -> impl Future<Output = Reply<u32>>;
 
-    /// A descriptor of the open file was closed; an error is that of `close`. May come more than once.
-    fn flush(&self, inode: InodeNumber, handle: u64) -> impl Future<Output = Reply<()>>;
+    /// A descriptor of the open file was closed; an error is that of `close`. May come more than once. A
+    /// process that had it has no locks on ranges of the file any more, by whatever handle it took them:
+    /// `owner` is such a process.
+    fn flush(&self, inode: InodeNumber, handle: u64, owner: LockOwner) -> impl Future<Output = Reply<()>>;
 
-    /// Makes a file or directory durable; with `data_only`, what is needed to read its data.
-    fn sync(&self, inode: InodeNumber, data_only: bool) -> impl Future<Output = Reply<()>>;
+    /// Takes a lock; it replaces what its owner has in that range. `EAGAIN` if another owner has one that
+    /// excludes it. A lock goes when it is given back, when the process of a lock on a range has closed the
+    /// file ([`Tree::flush`]), or when the handle is released by which it was taken.
+    fn lock(&self, inode: InodeNumber, handle: u64, lock: FileLock) -> impl Future<Output = Reply<()>>;
+
+    /// Waits until another owner has no lock that excludes this one. Dropped if its caller does not wait any
+    /// more. `EDEADLK` if that would be for ever.
+    fn until_unlocked(
+        &self,
+        inode: InodeNumber,
+        handle: u64,
+        lock: FileLock,
+    ) -> impl Future<Output = Reply<()>>;
+
+    /// Gives back what an owner has locked, from the first byte to the last one.
+    fn unlock(
+        &self,
+        inode: InodeNumber,
+        handle: u64,
+        owner: LockOwner,
+        range: (u64, u64),
+    ) -> impl Future<Output = Reply<()>>;
+
+    /// A lock of another owner that excludes this one, if there is one.
+    fn find_lock(
+        &self,
+        inode: InodeNumber,
+        handle: u64,
+        lock: FileLock,
+    ) -> impl Future<Output = Reply<Option<FileLock>>>;
+
+    /// Makes a file or directory durable; with `data_only`, what is needed to read its data. `handle` is 0
+    /// for a directory.
+    fn sync(&self, inode: InodeNumber, handle: u64, data_only: bool) -> impl Future<Output = Reply<()>>;
 
     /// The open file is not used any more, by anybody. Comes once for each open, unless the mount ends first.
     fn release(&self, inode: InodeNumber, handle: u64) -> impl Future<Output = ()>;

@@ -511,3 +511,39 @@ fn a_dead_mount_is_found_and_can_be_ended() {
     assert_eq!(mount_at(&folder.0).unwrap(), None);
     assert_eq!(errno(unmount(&folder.0, Unmount::Now).unwrap_err()), libc::EINVAL);
 }
+
+#[test]
+fn locks_are_asked_of_the_tree() {
+    mounted("locks", |at, probe| {
+        let path = at.join("locked");
+        let file = File::create_new(&path).unwrap();
+        let lock = |file: &File, command, kind| {
+            let lock = libc::flock { l_type: kind as i16, l_whence: 0, l_start: 0, l_len: 0, l_pid: 0 };
+            // SAFETY: the descriptor is open, and the struct is read only.
+            match unsafe { libc::fcntl(file.as_raw_fd(), command, &raw const lock) } {
+                0 => Ok(()),
+                _ => Err(errno(io::Error::last_os_error())),
+            }
+        };
+        let (first, second) = (File::open(&path).unwrap(), File::options().write(true).open(&path).unwrap());
+        // Those of open files are seen by others of the same process.
+        assert_eq!(lock(&first, libc::F_OFD_SETLK, libc::F_RDLCK), Ok(()));
+        assert_eq!(lock(&second, libc::F_OFD_SETLK, libc::F_WRLCK), Err(libc::EAGAIN));
+        // Whole files are of another family.
+        second.try_lock().unwrap();
+        assert!(first.try_lock_shared().is_err());
+        let before = probe.released.load(Ordering::Relaxed);
+        drop(first);
+        reaches(&probe.released, before + 1);
+        assert_eq!(lock(&second, libc::F_OFD_SETLK, libc::F_WRLCK), Ok(()));
+        // Who waits gets it when it is given back.
+        let waits = thread::spawn({
+            let file = file.try_clone().unwrap();
+            move || lock(&file, libc::F_OFD_SETLKW, libc::F_WRLCK)
+        });
+        thread::sleep(Duration::from_millis(50));
+        assert!(!waits.is_finished());
+        assert_eq!(lock(&second, libc::F_OFD_SETLK, libc::F_UNLCK), Ok(()));
+        assert_eq!(waits.join().unwrap(), Ok(()));
+    });
+}

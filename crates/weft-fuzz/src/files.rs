@@ -41,6 +41,8 @@ fn operations() -> Vec<Operation> {
     let time = Some(SetTime::At(FileTime { seconds: -1, nanoseconds: 5 }));
     let (mode, uid, gid, size) = (Some(0o600), Some(3), Some(4), Some(5));
     let changes = AttributeChanges { mode, uid, gid, size, accessed: time, modified: Some(SetTime::Now) };
+    let [owner, other] = [1, 2].map(|id| LockOwner { family: LockFamily::Range, id });
+    let lock = FileLock { owner, start: 0, last: 9, mode: LockMode::Exclusive, process: 4 };
     vec![
         Operation::Create(at(b"file"), made(FileKind::Regular, b"")),
         Operation::Create(at(b"link"), made(FileKind::Symlink, b"../target")),
@@ -55,6 +57,9 @@ fn operations() -> Vec<Operation> {
         Operation::RemoveXattr(inode, b"user.b".to_vec()),
         Operation::CreateOpen(at(b"open"), made(FileKind::Regular, b""), 1 << 18),
         Operation::Hold(inode, HoldMode::Read),
+        Operation::Lock(inode, lock),
+        Operation::Unlock(inode, lock.owner, (3, 5)),
+        Operation::FindLock(inode, FileLock { owner: other, ..lock }),
         Operation::Recalls,
         Operation::Told(7),
         Operation::Await(Box::new(Operation::Unlink(at(b"open")))),

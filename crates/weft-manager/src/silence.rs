@@ -37,6 +37,14 @@ impl State {
         self.touched_at(session).max(served.unwrap_or_default())
     }
 
+    /// For how long nothing may be heard of a session.
+    fn term_of(&self, session: &Session) -> Duration {
+        match self.map.volumes.get(&session.volume) {
+            Some(volume) => self.map.durations.session_of(volume),
+            None => self.map.durations.session(),
+        }
+    }
+
     fn open_sessions(&self) -> impl Iterator<Item = &Session> {
         self.map.sessions.values().filter(|s| s.state == SessionState::Open)
     }
@@ -50,11 +58,10 @@ impl State {
     /// Open sessions that this manager has not heard of for a term, as far as it knows, and about which
     /// nobody was asked yet.
     fn sessions_to_ask_about(&self) -> BTreeMap<VolumeId, Vec<SessionId>> {
-        let term = self.map.durations.session();
         let mut by_volume: BTreeMap<VolumeId, Vec<SessionId>> = BTreeMap::new();
         for session in self.open_sessions() {
             let is_known = self.asked_about.contains(&session.id) || self.silent.contains(&session.id);
-            if !is_known && self.heard_at(session.id).elapsed() >= term {
+            if !is_known && self.heard_at(session.id).elapsed() >= self.term_of(session) {
                 by_volume.entry(session.volume).or_default().push(session.id);
             }
         }
@@ -130,13 +137,13 @@ impl Manager {
             }
         }
         let mut state = self.state.borrow_mut();
-        let term = state.map.durations.session();
         for id in sessions {
-            let open = state.map.sessions.get(id).is_some_and(|s| s.state == SessionState::Open);
-            if let Some(at) = latest.get(id).filter(|_| open) {
+            let open = state.map.sessions.get(id).filter(|s| s.state == SessionState::Open);
+            let Some(term) = open.map(|session| state.term_of(session)) else { continue };
+            if let Some(at) = latest.get(id) {
                 state.served.insert(*id, *at);
             }
-            if open && is_known && state.heard_at(*id).elapsed() >= term {
+            if is_known && state.heard_at(*id).elapsed() >= term {
                 state.silent.insert(*id);
             }
         }

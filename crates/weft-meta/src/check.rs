@@ -91,6 +91,11 @@ pub enum TableFinding {
         /// How many.
         kept: u64,
     },
+    /// Two owners have locks of an inode that exclude each other.
+    Locks {
+        /// The inode.
+        inode: InodeNumber,
+    },
     /// A value in several pieces is not whole.
     Pieces {
         /// The inode.
@@ -137,6 +142,7 @@ impl fmt::Display for TableFinding {
             }
             TableFinding::NotReserved { inode } => write!(f, "inode {inode} may be made again"),
             TableFinding::Answers { session, kept } => write!(f, "session {session} has {kept} answers kept"),
+            TableFinding::Locks { inode } => write!(f, "two locks of inode {inode} exclude each other"),
             TableFinding::Pieces { inode } => write!(f, "a value of inode {inode} is not whole"),
         }
     }
@@ -151,6 +157,7 @@ pub fn check_tables(tables: &Tables) -> Vec<TableFinding> {
     check.orphans();
     check.owned();
     check.held();
+    check.locks();
     check.sessions();
     check.findings
 }
@@ -276,6 +283,26 @@ impl Check<'_> {
             let Some(KeyParts::Xattr(inode, name, piece)) = key.parts() else { continue };
             self.owner("an extended attribute", inode, |_| true);
             self.pieces(inode, piece, |piece| Key::xattr(inode, name, piece));
+        }
+    }
+
+    /// Who has a lock has the inode open, and no two exclude each other.
+    fn locks(&mut self) {
+        let mut seen = None;
+        for (key, _) in self.tables.of(Table::Lock) {
+            let Some(KeyParts::Lock(inode, session, ..)) = key.parts() else { continue };
+            if self.tables.get(&Key::held(inode, session)).is_none() {
+                self.findings.push(TableFinding::NoOwner { what: "a lock", inode });
+            }
+            if seen.replace(inode) == Some(inode) {
+                continue;
+            }
+            let mut locks = self.tables.locks(inode);
+            if locks
+                .any(|(session, lock)| self.tables.locks_in_the_way(inode, session, lock).next().is_some())
+            {
+                self.findings.push(TableFinding::Locks { inode });
+            }
         }
     }
 

@@ -3,6 +3,7 @@
 use std::fmt;
 use weft_types::limits::{FILE_NAME_BYTES_MAX, XATTR_NAME_BYTES_MAX};
 use weft_types::{InodeNumber, SessionId};
+use weft_wire::files::{LockFamily, LockOwner};
 
 /// The tables of a shard. The number is the first byte of each key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -28,6 +29,8 @@ pub enum Table {
     Orphan = 9,
     /// By inode and session: who has it open, and keeps it from being purged.
     Held = 10,
+    /// By inode, session, owner and first byte: locks of programs.
+    Lock = 11,
 }
 
 /// A key: at most [`Key::BYTES_MAX`] bytes.
@@ -48,6 +51,7 @@ pub enum KeyParts<'a> {
     Xattr(InodeNumber, &'a [u8], u8),
     Orphan(InodeNumber),
     Held(InodeNumber, SessionId),
+    Lock(InodeNumber, SessionId, LockOwner, u64),
 }
 
 impl Key {
@@ -123,6 +127,17 @@ impl Key {
         Key::of(Table::Held, &[inode.0, session.0], &[])
     }
 
+    /// A lock that begins with this byte.
+    pub fn lock(inode: InodeNumber, session: SessionId, owner: LockOwner, start: u64) -> Key {
+        let rest = [&[owner.family as u8][..], &owner.id.to_be_bytes(), &start.to_be_bytes()];
+        Key::of(Table::Lock, &[inode.0, session.0], &rest)
+    }
+
+    /// The first key that a lock of an inode can have.
+    pub fn first_lock(inode: InodeNumber) -> Key {
+        Key::of(Table::Lock, &[inode.0], &[])
+    }
+
     /// The first key of a table.
     pub fn first_of(table: Table) -> Key {
         Key::of(table, &[], &[])
@@ -173,6 +188,13 @@ impl Key {
             n if n == Table::Held as u8 => {
                 whole_number(rest).map(|session| KeyParts::Held(inode, SessionId(session)))
             }
+            n if n == Table::Lock as u8 => {
+                let (session, rest) = number(rest)?;
+                let (family, rest) = rest.split_first()?;
+                let (id, start) = number(rest)?;
+                let owner = LockOwner { family: LockFamily::from_u8(*family)?, id };
+                whole_number(start).map(|start| KeyParts::Lock(inode, SessionId(session), owner, start))
+            }
             _ => None,
         }
     }
@@ -204,6 +226,7 @@ mod tests {
     fn every_key_says_what_it_was_made_of() {
         let (inode, session) = (InodeNumber(7), SessionId(8));
         let name: &[u8] = b"name";
+        let owner = LockOwner { family: LockFamily::Range, id: 10 };
         let keys = [
             (Key::shard(), KeyParts::Shard),
             (Key::session(session), KeyParts::Session(session)),
@@ -215,6 +238,7 @@ mod tests {
             (Key::xattr(inode, name, 2), KeyParts::Xattr(inode, name, 2)),
             (Key::orphan(inode), KeyParts::Orphan(inode)),
             (Key::held(inode, session), KeyParts::Held(inode, session)),
+            (Key::lock(inode, session, owner, 12), KeyParts::Lock(inode, session, owner, 12)),
         ];
         assert!(keys.is_sorted_by(|a, b| a.0 < b.0));
         for (key, parts) in &keys {
@@ -225,7 +249,19 @@ mod tests {
 
     #[test]
     fn bytes_that_are_no_key_are_refused() {
-        for bytes in [&[][..], &[0], &[11; 9], &[10; 9], &[1, 0], &[4; 8], &[4; 10], &[6; 17], &[8; 12]] {
+        for bytes in [
+            &[][..],
+            &[0],
+            &[12; 9],
+            &[11; 34],
+            &[11; 33],
+            &[10; 9],
+            &[1, 0],
+            &[4; 8],
+            &[4; 10],
+            &[6; 17],
+            &[8; 12],
+        ] {
             assert_eq!(Key::from_bytes(bytes), None, "{bytes:?}");
         }
     }

@@ -17,6 +17,7 @@ mod error;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 mod key;
+mod lock_waits;
 mod log;
 mod medium;
 mod page;

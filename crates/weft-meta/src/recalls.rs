@@ -96,13 +96,20 @@ impl Recalls {
     }
 
     /// Whether an operation, or the one that it awaits, is to be granted a mode of an inode that is kept free
-    /// for another session.
-    pub(crate) fn is_kept_from(&self, request: &FileRequest) -> bool {
+    /// for another session. Who gives a part of its own back is not kept from the rest: that is what the
+    /// other one waits for.
+    pub(crate) fn is_kept_from(&self, tables: &Tables, request: &FileRequest) -> bool {
         let operation = match &request.operation {
             Operation::Await(operation) => operation,
             operation => operation,
         };
-        let Operation::Hold(inode, HoldMode::Read | HoldMode::Write) = operation else { return false };
+        let Operation::Hold(inode, mode @ (HoldMode::Read | HoldMode::Write)) = operation else {
+            return false;
+        };
+        let has_it = |(holder, held): (SessionId, HoldMode)| holder == request.session && held >= *mode;
+        if tables.holders(*inode).any(has_it) && !mutated(Mutation::KeptFromItself) {
+            return false;
+        }
         let kept_free = self.kept_free.borrow();
         kept_free.get(inode).is_some_and(|(session, until)| *session != request.session && now() < *until)
     }

@@ -3,7 +3,9 @@
 use crate::key::{Key, KeyParts};
 use std::rc::Rc;
 use weft_types::{Attributes, FileKind, FileTime, InodeNumber};
-use weft_wire::files::{ATTRIBUTES_BYTES, Answer, HoldMode, decode_attributes, encode_attributes};
+use weft_wire::files::{
+    ATTRIBUTES_BYTES, Answer, FileLock, HoldMode, LockMode, LockOwner, decode_attributes, encode_attributes,
+};
 use weft_wire::{DecodeError, Decoder, Encoder};
 
 /// A value as bytes, shared by the tables and what is written of them.
@@ -238,6 +240,7 @@ pub(crate) fn check_value(key: &Key, value: &[u8]) -> Result<(), DecodeError> {
         },
         KeyParts::Orphan(_) => Decoder::new(value).finish(),
         KeyParts::Held(..) => decode_hold(value).map(drop),
+        KeyParts::Lock(_, _, owner, start) => decode_lock(owner, start, value).map(drop),
     }
 }
 
@@ -250,4 +253,27 @@ pub fn decode_hold(value: &[u8]) -> Result<HoldMode, DecodeError> {
     let n = d.u8()?;
     d.finish()?;
     HoldMode::from_u8(n).ok_or(DecodeError::Invalid { field: "hold mode", value: n.into() })
+}
+
+/// A lock as a value: what its key does not say.
+pub(crate) fn encode_lock(lock: &FileLock) -> Value {
+    let mut e = Encoder::with_capacity(13);
+    e.u64(lock.last).u8(lock.mode as u8).u32(lock.process);
+    e.0.into()
+}
+
+/// The lock of a key and a value.
+///
+/// # Errors
+/// If the value is none, or ends before it begins.
+pub fn decode_lock(owner: LockOwner, start: u64, value: &[u8]) -> Result<FileLock, DecodeError> {
+    let mut d = Decoder::new(value);
+    let (last, mode, process) = (d.u64()?, d.u8()?, d.u32()?);
+    d.finish()?;
+    if last < start {
+        return Err(DecodeError::Invalid { field: "last byte of a lock", value: last });
+    }
+    let found = LockMode::from_u8(mode);
+    let mode = found.ok_or(DecodeError::Invalid { field: "lock mode", value: mode.into() })?;
+    Ok(FileLock { owner, start, last, mode, process })
 }

@@ -5,6 +5,7 @@ use crate::checkpoint::{Checkpoint, begin_if_due};
 use crate::decide::{Decision, Limits, decide};
 use crate::error::MetaError;
 use crate::key::{Key, KeyParts, Table};
+use crate::lock_waits::{LockWaits, WantedLock};
 use crate::log::{BATCH_BYTES_MAX, Log};
 use crate::medium::{Medium, read_whole};
 use crate::place::{LOG_BLOCK, LOG_BLOCKS, LOG_BLOCKS_LEAST, Places, SUPERBLOCKS};
@@ -107,6 +108,7 @@ pub(crate) struct Inner<M> {
     pub(crate) tables: RefCell<Tables>,
     /// Who waits for whom.
     recalls: Recalls,
+    lock_waits: LockWaits,
     /// Changes that were decided and are not under way yet, encoded.
     waiting: RefCell<Vec<u8>>,
     /// Counts what is to be proved, and what was: by an append or a probe that began later (F2).
@@ -220,11 +222,16 @@ impl<M: Medium> Shard<M> {
             return Err(MetaError::damaged("the tables", superblock.block(), reason));
         }
         tables.begin();
+        if mutated(Mutation::LocksForgotten) {
+            let locks: Vec<Key> = tables.of(Table::Lock).map(|(key, _)| key.clone()).collect();
+            locks.into_iter().for_each(|key| tables.apply(&Change::Delete(key)));
+        }
         let places = Places::around(superblock.first_page(), &used);
         let inner = Rc::new(Inner {
             medium,
             tables: RefCell::new(tables),
             recalls: Recalls::default(),
+            lock_waits: LockWaits::default(),
             waiting: RefCell::default(),
             asked: Cell::new(0),
             proved: Cell::new(0),
@@ -286,8 +293,10 @@ impl<M: Medium> Shard<M> {
             false => mutated(Mutation::AnswerBeforeAppend),
         };
         inner.change(&changes);
-        if matches!(request.operation, Operation::Hold(..) | Operation::Release(..)) {
-            inner.follow_holds();
+        match request.operation {
+            Operation::Hold(..) | Operation::Release(..) => inner.follow_holds(),
+            Operation::Lock(..) | Operation::Unlock(..) => inner.notify(),
+            _ => {}
         }
         if !changes.is_empty() && answer != Answer::Failed(FileError::Busy) {
             inner.recalls.has_it(request.session);
@@ -309,10 +318,15 @@ impl<M: Medium> Shard<M> {
         inner.wait_for_room().await?;
         let (changes, is_all) = {
             let tables = inner.tables.borrow();
-            let kept = [Table::Session, Table::Answer, Table::Held].into_iter().flat_map(|t| tables.of(t));
+            // Who has a lock has the inode open.
+            let kept = [Table::Session, Table::Answer, Table::Lock, Table::Held];
+            let kept = kept.into_iter().flat_map(|table| tables.of(table));
             let of_session = |key: &Key| match key.parts() {
                 Some(
-                    KeyParts::Session(session) | KeyParts::Answer(session, _) | KeyParts::Held(_, session),
+                    KeyParts::Session(session)
+                    | KeyParts::Answer(session, _)
+                    | KeyParts::Lock(_, session, ..)
+                    | KeyParts::Held(_, session),
                 ) => Some(session),
                 _ => None,
             };
@@ -413,6 +427,15 @@ const WAITS_AT_MOST: Duration = Duration::from_secs(5);
 /// Items that one round of a purge removes: a tenth of the largest batch.
 const PURGED_ITEMS: usize = 256;
 
+/// The lock that is waited for, if it is one.
+fn wanted_lock(request: &FileRequest) -> Option<WantedLock> {
+    let Operation::Await(operation) = &request.operation else { return None };
+    match **operation {
+        Operation::Lock(inode, lock) => Some(WantedLock { session: request.session, inode, lock }),
+        _ => None,
+    }
+}
+
 /// Whether an inode has no name, and never gets one: who gives it one has to have it open.
 fn is_orphan(tables: &Tables, inode: InodeNumber) -> bool {
     tables.get(&Key::orphan(inode)).is_some() && (!tables.is_held(inode) || mutated(Mutation::HoldForgotten))
@@ -447,7 +470,7 @@ impl<M: Medium> Inner<M> {
 
     fn decide(&self, request: &FileRequest) -> Decision {
         let now = FileTime::from_us(wall_clock_us());
-        let is_kept = self.recalls.is_kept_from(request);
+        let is_kept = self.recalls.is_kept_from(&self.tables.borrow(), request);
         decide(&self.tables.borrow(), request, now, Limits { is_full: self.medium.is_full(), is_kept })
     }
 
@@ -462,6 +485,8 @@ impl<M: Medium> Inner<M> {
         may_be_decided: &impl Fn() -> Result<(), E>,
     ) -> Result<Result<Decision, E>, MetaError> {
         let mut asked: Option<Vec<(SessionId, u64)>> = None;
+        let wanted_lock = wanted_lock(request);
+        let mut waits_for_lock = None;
         let (from, mut waited_for) = (now(), Vec::new());
         loop {
             if from.elapsed() >= WAITS_AT_MOST {
@@ -486,8 +511,16 @@ impl<M: Medium> Inner<M> {
                 waited_for.clone_from(&in_the_way);
             }
             self.recalls.keep_free(request.session, &waited_for);
-            let is_kept = !request.operation.changes() && self.recalls.is_kept_from(request);
-            if in_the_way.is_empty() && !is_kept && !asked.iter().flatten().any(is_open) {
+            let is_kept =
+                !request.operation.changes() && self.recalls.is_kept_from(&self.tables.borrow(), request);
+            let is_locked = wanted_lock.is_some_and(|wanted| self.is_locked(wanted));
+            if let (true, Some(wanted)) = (is_locked, wanted_lock) {
+                if self.lock_waits.would_wait_for_itself(&self.tables.borrow(), wanted) {
+                    return Ok(Ok(Decision::refused(FileError::Deadlock)));
+                }
+                waits_for_lock.get_or_insert_with(|| self.lock_waits.begin(wanted));
+            }
+            if in_the_way.is_empty() && !is_kept && !is_locked && !asked.iter().flatten().any(is_open) {
                 let decision = self.decide(request);
                 let numbers = asked.get_or_insert_with(|| self.ask_who_knows(request, &decision.answer));
                 if !numbers.iter().any(is_open) {
@@ -500,6 +533,10 @@ impl<M: Medium> Inner<M> {
             // A session that ends in between tells nobody here.
             let _ = timeout(LOOK_AGAIN, progress).await;
         }
+    }
+
+    fn is_locked(&self, wanted: WantedLock) -> bool {
+        wanted.holders(&self.tables.borrow()).next().is_some()
     }
 
     /// Asks those for their word who know more than the shard of what an operation sees or changes.

@@ -2,13 +2,13 @@
 
 use crate::change::Change;
 use crate::key::{Key, KeyParts, Table};
-use crate::record::{Entry, Inode, Part, ShardRecord, Value, decode_hold, decode_number};
+use crate::record::{Entry, Inode, Part, ShardRecord, Value, decode_hold, decode_lock, decode_number};
 use siphasher::sip::SipHasher24;
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::Hasher;
 use std::ops::Bound;
 use weft_types::{InodeNumber, SessionId};
-use weft_wire::files::HoldMode;
+use weft_wire::files::{FileLock, HoldMode};
 
 /// Hashes below this one are those of `.`, `..` and of a directory's beginning.
 const HASH_FIRST: u64 = 16;
@@ -134,6 +134,28 @@ impl Tables {
     ) -> impl Iterator<Item = (SessionId, HoldMode)> {
         let others = self.holders(inode).filter(move |(holder, _)| *holder != session);
         others.filter(move |(_, held)| !held.goes_with(mode))
+    }
+
+    /// Locks of an inode, and whose they are.
+    pub fn locks(&self, inode: InodeNumber) -> impl Iterator<Item = (SessionId, FileLock)> {
+        self.from(Key::first_lock(inode)).map_while(move |(key, value)| match key.parts() {
+            Some(KeyParts::Lock(locked, session, owner, start)) if locked == inode => {
+                Some((session, decode_lock(owner, start, value).expect("values are checked")))
+            }
+            _ => None,
+        })
+    }
+
+    /// Locks of others that exclude this one of a session (F11).
+    pub fn locks_in_the_way(
+        &self,
+        inode: InodeNumber,
+        session: SessionId,
+        wanted: FileLock,
+    ) -> impl Iterator<Item = (SessionId, FileLock)> {
+        let is_other =
+            move |(other, held): &(SessionId, FileLock)| (*other, held.owner) != (session, wanted.owner);
+        self.locks(inode).filter(is_other).filter(move |(_, held)| held.excludes(&wanted))
     }
 
     /// The first part of a directory.

@@ -135,6 +135,7 @@ mutations! {
     LeaseNotRecalled, "F4", "lease-not-recalled", "A lease is granted beside one that does not go with it.";
     WriterNotAsked, "F4", "writer-not-asked", "Attributes are answered without the word of who writes.";
     ReadersFirst, "F4", "readers-first", "Who reads is granted that before who waits to write.";
+    KeptFromItself, "F4", "kept-from-itself", "Who gives back a part waits for another one.";
     NamesStay, "F4", "names-stay", "All names go back while the kernel has some of them.";
     GivenBackUnderWay, "F4", "given-back-under-way", "A lease goes back while it is in use.";
     GivenBackUntold, "F4", "given-back-untold", "A lease goes back without the size that was written.";
@@ -146,6 +147,10 @@ mutations! {
     SizeNotTold, "F8", "size-not-told", "A file is synced, and the shard does not know its size.";
     GrowthWithoutTurn, "F8", "growth-without-turn", "Two writes make a file longer at the same time.";
     HoldForgotten, "F9", "hold-forgotten", "A file without a name is purged while it is open.";
+    LockUnseen, "F11", "lock-unseen", "A lock is granted beside one that excludes it.";
+    LockKept, "F11", "lock-kept", "Who closes a file keeps its locks.";
+    LocksForgotten, "F11", "locks-forgotten", "A shard that is opened knows no locks.";
+    HandlesOutlive, "F14", "handles-outlive", "What was opened goes on in the next session.";
     CrcNotChecked, "damage", "crc-not-checked", "A drive does not check the data that it reads.";
     ClientTrustsData, "damage", "client-trusts-data", "A client does not check the data that it is sent.";
     DamageReadsAsZeroes, "damage", "damage-reads-as-zeroes", "A block that does not match its checksum reads as zeroes.";

@@ -138,6 +138,14 @@ pub const FILE_OPERATIONS_MAX: u64 = 256;
 /// milliseconds (F5).
 pub const FILE_LEASE_MS: u64 = 4_000;
 
+/// Locks that one mount has of a file. A file that is closed gives all of them back in one batch of the log,
+/// a fifth of which they fill (F11).
+pub const FILE_LOCKS_MAX: usize = 4096;
+
+/// Programs of one mount that wait for locks in the kernel; half of [`FUSE_REQUESTS_MAX`], so that the others
+/// go on.
+pub const FUSE_LOCK_WAITS_MAX: usize = 512;
+
 /// Recalls that one answer of a shard carries: the rest comes with the next one.
 pub const RECALLS_MAX: u32 = 1024;
 

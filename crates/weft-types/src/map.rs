@@ -273,6 +273,11 @@ impl FabricMap {
     }
 }
 
+/// The longest silence of a mount of a file system: a machine that stands still for less keeps what it has
+/// open. Others wait for what a dead one has held for so long, and then until it is swept and its leases are
+/// out.
+const FILE_SILENCE_MAX: Duration = Duration::from_secs(10);
+
 /// Times that all members must agree on, in milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Durations {
@@ -303,6 +308,15 @@ impl Durations {
     /// How long a client session may be out of touch before it is over.
     pub fn session(&self) -> Duration {
         Duration::from_millis(u64::from(self.session_ms))
+    }
+
+    /// How long a session of this volume may be out of touch before it is over. Less for a mount of a file
+    /// system: others wait for what it holds, and it takes a new session by itself (F14).
+    pub fn session_of<G>(&self, volume: &Volume<G>) -> Duration {
+        match volume.kind {
+            VolumeKind::Files(_) => self.session().min(FILE_SILENCE_MAX),
+            VolumeKind::Blocks | VolumeKind::System { .. } => self.session(),
+        }
     }
 
     /// How long the granter waits before it takes a lease for expired: lease x (1 + drift bound).

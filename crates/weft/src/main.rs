@@ -172,7 +172,17 @@ impl Engines for Whole {
 }
 
 fn main() -> ExitCode {
-    let words = words(std::env::args_os().collect());
+    let args: Vec<OsString> = std::env::args_os().collect();
+    match weft_cli::words_for_mount(&args) {
+        Ok(None) => {}
+        // Once more by its own name: the process in the background is started with the same words.
+        Ok(Some(words)) => return mount::called_by_mount(&words),
+        Err(error) => {
+            weft_cli::report(&error, false);
+            return ExitCode::from(error.exit() as u8);
+        }
+    }
+    let words = words(args);
     let program = match Program::try_parse_from(&words) {
         Ok(program) => program,
         Err(error) => {

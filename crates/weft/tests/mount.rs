@@ -3,6 +3,7 @@
 mod bed;
 
 use bed::{Bed, sample, wait_until};
+use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
@@ -192,6 +193,84 @@ fn mounts_share_files_as_if_they_were_one() {
     assert_eq!(fs::read(b.join("left")).expect("read"), b"synced");
     fs::write(b.join("left"), b"by b").expect("written");
     drop((left, by_a, by_b));
+    bed.ok(&["umount", b.text()]);
+}
+
+#[test]
+fn mount_8_mounts_by_the_name_of_its_helper() {
+    let Some(bed) = with_home("mount-helper") else { return };
+    let at = Folder::new(&bed, "at");
+    let helper = bed.path("mount.weft");
+    symlink(&**bed::WEFT, &helper).expect("linked");
+    let run = |options: &str| {
+        let words = ["home", at.text(), "-n", "-o", options];
+        let ran = Command::new(&helper).args(words).env_remove("WEFT_FABRIC").output().expect("weft runs");
+        (ran.status.code(), String::from_utf8_lossy(&ran.stderr).into_owned())
+    };
+    let fabric = format!("rw,_netdev,x-a.b=c,noexec,nosuid,nodev,fabric={}", bed.fabric().display());
+    let (code, said) = run(&format!("{fabric},frob"));
+    assert!(
+        code == Some(2) && said.contains("'frob' is not known") && said.contains("fabric=PLACE"),
+        "{said}"
+    );
+    let (code, said) = run(&fabric);
+    assert_eq!(code, Some(0), "{said}");
+    let script = at.join("script");
+    fs::write(&script, "#!/bin/sh\n").expect("written");
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).expect("ours");
+    assert!(Command::new(&script).status().is_err(), "a program is started from a mount without programs");
+    // As umount(8) does it: the process ends by itself.
+    assert!(Command::new("umount").arg(at.text()).status().expect("umount runs").success());
+    wait_until("the process has ended", || {
+        Command::new("pgrep").args(["-f", at.text()]).output().is_ok_and(|found| found.stdout.is_empty())
+    });
+}
+
+#[test]
+fn programs_lock_files_across_mounts() {
+    let Some(bed) = with_home("mount-locks") else { return };
+    let (a, b) = (Folder::new(&bed, "a"), Folder::new(&bed, "b"));
+    bed.ok(&["mount", "home", a.text()]);
+    bed.ok(&["mount", "home", b.text()]);
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs/locks.py");
+    let ran =
+        Command::new("python3").args(["-B", script, a.text(), b.text()]).output().expect("python3 runs");
+    let said = String::from_utf8_lossy(&ran.stdout).into_owned() + &String::from_utf8_lossy(&ran.stderr);
+    assert!(ran.status.success() && said.contains("locks hold"), "{said}");
+    bed.ok(&["umount", a.text()]);
+    bed.ok(&["umount", b.text()]);
+}
+
+#[test]
+fn a_mount_that_stood_still_goes_on_in_a_new_session() {
+    let Some(bed) = with_home("mount-still") else { return };
+    let (a, b) = (Folder::new(&bed, "a"), Folder::new(&bed, "b"));
+    bed.ok(&["mount", "home", a.text()]);
+    bed.ok(&["mount", "home", b.text()]);
+    let mut before = File::create(a.join("file")).expect("made");
+    before.write_all(b"before").expect("written");
+    before.sync_all().expect("durable");
+    before.lock().expect("nobody has it");
+    let mut other = File::options().read(true).write(true).open(b.join("file")).expect("there");
+    assert!(other.try_lock().is_err(), "it is locked by the other mount");
+    let pid = mount_process_at(a.text()).parse().ok().and_then(Pid::from_raw).expect("a number");
+    // Nothing is started meanwhile: a new process closes what it inherits, and would wait for this mount.
+    kill_process(pid, Signal::STOP).expect("it is ours");
+    let locked = other.lock();
+    let written = locked.and_then(|()| other.write_all(b"since"));
+    kill_process(pid, Signal::CONT).expect("it is ours");
+    written.expect("its lock is over with its session");
+    // Whoever has it open from before knows nothing of that, and must not go on.
+    wait_until("files work", || fs::read(a.join("file")).is_ok_and(|read| read == b"sincee"));
+    let failed = before.write_all(b"?").expect_err("another mount has the lock");
+    assert_eq!(failed.raw_os_error(), Some(5), "EIO: {failed}");
+    assert!(before.sync_all().is_err());
+    drop(before);
+    fs::write(a.join("file"), b"after").expect("opened anew");
+    assert_eq!(fs::read(b.join("file")).expect("read"), b"after");
+    assert!(File::open(a.join("file")).expect("there").try_lock().is_err(), "the other one has it still");
+    drop(other);
+    bed.ok(&["umount", a.text()]);
     bed.ok(&["umount", b.text()]);
 }
 

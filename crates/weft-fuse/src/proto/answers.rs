@@ -35,6 +35,9 @@ layouts! {
     /// Of GETXATTR and LISTXATTR, where only the size was asked for.
     GetxattrOut = 8 { size: u32, padding: u32 }
     LseekOut = 8 { offset: u64 }
+    /// `end` is the last byte.
+    FuseLock = 24 { start: u64, end: u64, kind: u32, pid: u32 }
+    LkOut = 24 { lk: FuseLock }
     /// The name follows, and zeroes up to a multiple of 8.
     Dirent = 24 { ino: u64, off: u64, namelen: u32, kind: u32 }
 }

@@ -1,6 +1,6 @@
 //! What the kernel sends: `…_in` of the header, and the flags in it.
 
-use super::layouts;
+use super::{FuseLock, layouts};
 
 layouts! {
     /// In front of each request.
@@ -37,6 +37,8 @@ layouts! {
         fh: u64, offset: u64, size: u32, write_flags: u32, lock_owner: u64, flags: u32, padding: u32,
     }
     FlushIn = 24 { fh: u64, unused: u32, padding: u32, lock_owner: u64 }
+    /// Of GETLK, SETLK and SETLKW.
+    LkIn = 48 { fh: u64, owner: u64, lk: FuseLock, lk_flags: u32, padding: u32 }
     FsyncIn = 16 { fh: u64, fsync_flags: u32, padding: u32 }
     ReleaseIn = 24 { fh: u64, flags: u32, release_flags: u32, lock_owner: u64 }
     /// Without `SETXATTR_EXT`.
@@ -54,9 +56,11 @@ layouts! {
 /// `INIT_EXT`).
 pub(crate) mod init {
     pub(crate) const ASYNC_READ: u64 = 1 << 0;
+    pub(crate) const POSIX_LOCKS: u64 = 1 << 1;
     pub(crate) const ATOMIC_O_TRUNC: u64 = 1 << 3;
     pub(crate) const EXPORT_SUPPORT: u64 = 1 << 4;
     pub(crate) const BIG_WRITES: u64 = 1 << 5;
+    pub(crate) const FLOCK_LOCKS: u64 = 1 << 10;
     pub(crate) const AUTO_INVAL_DATA: u64 = 1 << 12;
     pub(crate) const DO_READDIRPLUS: u64 = 1 << 13;
     pub(crate) const READDIRPLUS_AUTO: u64 = 1 << 14;
@@ -83,6 +87,9 @@ pub(crate) mod fattr {
     pub(crate) const MTIME_NOW: u32 = 1 << 8;
     pub(crate) const KILL_SUIDGID: u32 = 1 << 11;
 }
+
+/// A lock of GETLK, SETLK and SETLKW is one of `flock`.
+pub(crate) const LK_FLOCK: u32 = 1 << 0;
 
 /// `open_flags` of OPEN and CREATE: the set-id bits are to be removed.
 pub(crate) const OPEN_KILL_SUIDGID: u32 = 1 << 0;

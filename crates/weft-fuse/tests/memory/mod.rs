@@ -5,10 +5,13 @@ use std::collections::BTreeMap;
 use std::future::pending;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 use weft_fuse::*;
 use weft_rt::Buf;
 use weft_types::{Attributes, FileKind, FileTime, InodeNumber};
-use weft_wire::files::{AttributeChanges, Listed, ListedEntry, NewInode, RenameMode, SetTime, XattrMode};
+use weft_wire::files::{
+    AttributeChanges, FileLock, Listed, ListedEntry, LockOwner, NewInode, RenameMode, SetTime, XattrMode,
+};
 
 /// What tests see of the tree from other threads.
 #[derive(Default)]
@@ -35,6 +38,8 @@ struct Node {
 /// are first looked for. Those that end in `.direct` are not cached.
 pub struct Memory {
     nodes: RefCell<BTreeMap<u64, Node>>,
+    /// By the handles by which they were taken.
+    locks: RefCell<Vec<(u64, FileLock)>>,
     probe: Arc<Probe>,
 }
 
@@ -52,8 +57,12 @@ fn cookie(name: &[u8]) -> u64 {
 }
 
 impl Memory {
+    fn give_locks_back(&self, is_meant: impl Fn((u64, &FileLock)) -> bool) {
+        self.locks.borrow_mut().retain(|(handle, lock)| !is_meant((*handle, lock)));
+    }
+
     pub fn new(probe: Arc<Probe>) -> Memory {
-        let memory = Memory { nodes: RefCell::default(), probe };
+        let memory = Memory { nodes: RefCell::default(), locks: RefCell::default(), probe };
         let kind = FileKind::Directory;
         let new = NewInode { kind, mode: 0o755, uid: 0, gid: 0, device: 0, target: Vec::new() };
         memory.add(1, new);
@@ -276,18 +285,49 @@ impl Tree for Memory {
         })
     }
 
-    async fn flush(&self, _: InodeNumber, _: u64) -> Reply<()> {
+    async fn flush(&self, _: InodeNumber, _: u64, owner: LockOwner) -> Reply<()> {
         self.probe.flushed.fetch_add(1, Ordering::Relaxed);
+        self.give_locks_back(|(_, lock)| lock.owner == owner);
         Ok(())
     }
 
-    async fn sync(&self, _: InodeNumber, _: bool) -> Reply<()> {
+    async fn lock(&self, inode: InodeNumber, handle: u64, lock: FileLock) -> Reply<()> {
+        if self.find_lock(inode, handle, lock).await?.is_some() {
+            return fail(libc::EAGAIN);
+        }
+        self.unlock(inode, handle, lock.owner, (lock.start, lock.last)).await?;
+        self.locks.borrow_mut().push((handle, lock));
+        Ok(())
+    }
+
+    async fn until_unlocked(&self, inode: InodeNumber, handle: u64, lock: FileLock) -> Reply<()> {
+        while self.find_lock(inode, handle, lock).await?.is_some() {
+            weft_rt::sleep(Duration::from_millis(1)).await;
+        }
+        Ok(())
+    }
+
+    /// Whole locks only: tests take no others.
+    async fn unlock(&self, inode: InodeNumber, _: u64, owner: LockOwner, range: (u64, u64)) -> Reply<()> {
+        let is_in = |lock: &FileLock| range.0 <= lock.start && lock.last <= range.1;
+        self.give_locks_back(|(of, lock)| of >> 32 == inode.0 && lock.owner == owner && is_in(lock));
+        Ok(())
+    }
+
+    async fn find_lock(&self, inode: InodeNumber, _: u64, lock: FileLock) -> Reply<Option<FileLock>> {
+        let locks = self.locks.borrow();
+        let mut locks = locks.iter().filter(|(handle, _)| handle >> 32 == inode.0).map(|(_, lock)| lock);
+        Ok(locks.find(|other| other.owner != lock.owner && other.excludes(&lock)).copied())
+    }
+
+    async fn sync(&self, _: InodeNumber, _: u64, _: bool) -> Reply<()> {
         self.probe.synced.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
 
     async fn release(&self, inode: InodeNumber, handle: u64) {
         assert_eq!(handle >> 32, inode.0);
+        self.give_locks_back(|(of, _)| of == handle);
         self.probe.released.fetch_add(1, Ordering::Relaxed);
     }
 

@@ -44,6 +44,7 @@ impl Draft<'_> {
             true => Answer::Done,
             false => self.change(inode, changes)?,
         };
+        self.drop_locks(inode);
         self.delete(Key::held(inode, self.session));
         Ok(changed)
     }

@@ -5,6 +5,7 @@ mod attributes;
 mod draft;
 mod hold;
 mod list;
+mod lock;
 mod names;
 mod new_inode;
 mod rename;
@@ -32,7 +33,7 @@ pub struct Decision {
 }
 
 impl Decision {
-    fn refused(error: FileError) -> Decision {
+    pub(crate) fn refused(error: FileError) -> Decision {
         Decision { changes: Vec::new(), answer: Answer::Failed(error) }
     }
 }
@@ -135,5 +136,8 @@ fn carry_out(draft: &mut Draft<'_>, operation: &Operation) -> Result<Answer, Fil
         Operation::CreateOpen(at, made, end) => draft.create_open(at, made, *end),
         // What is waited for is not in the tables.
         Operation::Recalls | Operation::Told(_) | Operation::Await(_) => Ok(Answer::Done),
+        Operation::Lock(inode, lock) => draft.lock(*inode, lock),
+        Operation::Unlock(inode, owner, range) => draft.unlock(*inode, *owner, *range),
+        Operation::FindLock(inode, lock) => draft.find_lock(*inode, lock),
     }
 }

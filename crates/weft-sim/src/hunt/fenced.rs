@@ -4,6 +4,7 @@
 use super::stage::Stage;
 use crate::bed::{KnowFiles, manager_host};
 use crate::mounts::{Died, Station};
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::Duration;
 use weft_fs::{Files, FsError, HowToOpen};
@@ -39,7 +40,7 @@ pub async fn run() -> Result<(), String> {
         Ok(handle)
     })
     .await?;
-    cut_off(&stage, &reader);
+    cut_off(&stage, reader.host());
     done(&writer, write_second).await?;
     sleep(Duration::from_millis(random_below(3_000))).await;
     let read = reader.run(move |files| async move { files.read(handle, BLOCK, BLOCK).await });
@@ -110,11 +111,11 @@ fn block(value: u8) -> Buf {
     Buf::from(vec![value; BLOCK_SIZE])
 }
 
-/// No message reaches a mount, and none of it reaches anybody.
-fn cut_off(stage: &Stage, station: &Station) {
+/// No message reaches the host of a mount, and none of it reaches anybody.
+pub(super) fn cut_off(stage: &Stage, client: IpAddr) {
     let nodes = stage.bed.nodes.iter().map(|node| node.host);
     for host in nodes.chain([manager_host()]) {
-        sim::set_blocked(host, station.host(), true);
-        sim::set_blocked(station.host(), host, true);
+        sim::set_blocked(host, client, true);
+        sim::set_blocked(client, host, true);
     }
 }

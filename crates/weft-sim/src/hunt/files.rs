@@ -5,7 +5,6 @@ use super::stage::Stage;
 use crate::bed::KnowFiles;
 use crate::files::{FilesClient, Habits};
 use std::time::Duration;
-use weft_rt::sim::Crash;
 use weft_rt::{random_below, sleep};
 
 const FILES: &str = "files";
@@ -41,21 +40,7 @@ async fn run_as(habits: Habits) -> Result<(), String> {
     let client = FilesClient::start(&stage.bed, FILES, habits, 0);
     for _ in 0..3 + random_below(4) {
         sleep(Duration::from_millis(200 + random_below(1_500))).await;
-        let node = random_below(3) as usize;
-        let lasts = Duration::from_millis(random_below(200));
-        match random_below(4) {
-            0 => stage.isolate(node, lasts).await,
-            1 => {
-                stage.bed.kill_node(node, Crash::Process);
-                sleep(lasts).await;
-                stage.bed.start_node(node);
-            }
-            _ => sleep(lasts).await,
-        }
-        // One at a time: of two copies one is always there.
-        while stage.bed.has_all_copies(&stage.bed.map().await).is_err() {
-            sleep(Duration::from_millis(10)).await;
-        }
+        stage.trouble_a_node(200, 4).await;
     }
     stage.heal();
     client.finish().await

@@ -8,6 +8,7 @@
 
 mod actor;
 mod conflicts;
+mod counters;
 mod crowd;
 mod cut;
 mod device;
@@ -23,6 +24,7 @@ mod lanes;
 mod mounts;
 mod parts;
 mod readers;
+mod renewed;
 mod returns;
 mod rooms;
 mod rot;
@@ -96,6 +98,10 @@ pub enum Scenario {
     NamesKept,
     /// A mount writes to what others read all the time.
     Readers,
+    /// A mount loses its session while a program has locked a file.
+    Renewed,
+    /// Programs on several mounts count in one file, each time under a lock.
+    Counters,
 }
 
 /// How a hunt ended.
@@ -182,6 +188,8 @@ pub fn run_seed(
                     Scenario::Mounts => mounts::run().await,
                     Scenario::Files => files::run().await,
                     Scenario::Readers => readers::run().await,
+                    Scenario::Renewed => renewed::run().await,
+                    Scenario::Counters => counters::run().await,
                     Scenario::NamesKept => fenced::run_names().await,
                     Scenario::Fenced => fenced::run().await,
                     Scenario::SharedFiles => files::run_shared().await,

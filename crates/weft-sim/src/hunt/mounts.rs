@@ -5,7 +5,6 @@ use super::stage::Stage;
 use crate::bed::KnowFiles;
 use crate::names::Names;
 use std::time::Duration;
-use weft_rt::sim::Crash;
 use weft_rt::{random_below, sleep};
 
 const FILES: &str = "files";
@@ -27,21 +26,7 @@ pub async fn run() -> Result<(), String> {
     let names = Names::start(&stage.bed, FILES, (PATIENCE, THINK, false), 0..3);
     for _ in 0..2 + random_below(3) {
         sleep(Duration::from_millis(50 + random_below(400))).await;
-        let node = random_below(3) as usize;
-        let lasts = Duration::from_millis(random_below(400));
-        match random_below(3) {
-            0 => stage.isolate(node, lasts).await,
-            1 => {
-                stage.bed.kill_node(node, Crash::Process);
-                sleep(lasts).await;
-                stage.bed.start_node(node);
-            }
-            _ => sleep(lasts).await,
-        }
-        // One at a time: of two copies one is always there.
-        while stage.bed.has_all_copies(&stage.bed.map().await).is_err() {
-            sleep(Duration::from_millis(10)).await;
-        }
+        stage.trouble_a_node(400, 3).await;
     }
     stage.heal();
     names.finish().await

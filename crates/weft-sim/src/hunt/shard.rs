@@ -181,7 +181,10 @@ impl Client {
         client.model = FileModel::below(home);
         let until = now() + Duration::from_secs(30);
         while !client.scene.is_ending.get() && now() < until {
-            let operation = client.model.any_operation(&mut random_below);
+            let operation = match random_below(4) {
+                0 => client.model.any_lock_operation(&mut random_below),
+                _ => client.model.any_operation(&mut random_below),
+            };
             let answer = client.carry_out(operation.clone()).await?;
             client
                 .model

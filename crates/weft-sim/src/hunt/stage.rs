@@ -265,6 +265,25 @@ impl Stage {
         self.bed.start_node(node);
     }
 
+    /// One node is cut off, or its process dies, for less than so many milliseconds: two times in so many
+    /// calls. Then all copies are there again: of two copies one always is.
+    pub async fn trouble_a_node(&self, lasts_ms: u64, kinds: u64) {
+        let node = random_below(self.bed.nodes.len() as u64) as usize;
+        let lasts = Duration::from_millis(random_below(lasts_ms));
+        match random_below(kinds) {
+            0 => self.isolate(node, lasts).await,
+            1 => {
+                self.bed.kill_node(node, Crash::Process);
+                sleep(lasts).await;
+                self.bed.start_node(node);
+            }
+            _ => sleep(lasts).await,
+        }
+        while self.bed.has_all_copies(&self.bed.map().await).is_err() {
+            sleep(Duration::from_millis(10)).await;
+        }
+    }
+
     /// Ends every fault.
     pub fn heal(&self) {
         sim::heal_network();

@@ -1,6 +1,7 @@
 //! What a shard answers.
 
 use super::attributes::{decode_attributes, encode_attributes};
+use super::lock::FileLock;
 use super::operation::HoldMode;
 use super::{decode_bytes, encode_bytes};
 use crate::{DecodeError, Decoder, Encoder};
@@ -61,10 +62,19 @@ pub enum FileError {
     /// What another session holds is in the way: it is to be awaited ([`super::Operation::Await`]).
     #[error("another mount uses it")]
     Busy = 15,
+    /// `EAGAIN`: somebody else has a lock that is in the way.
+    #[error("it is locked")]
+    Locked = 16,
+    /// `EDEADLK`: who has the lock waits for one of this owner.
+    #[error("each would wait for the other's lock")]
+    Deadlock = 17,
+    /// `ENOLCK`.
+    #[error("the mount has as many locks of the file as it may have")]
+    NoLocks = 18,
 }
 
 impl FileError {
-    const ALL: [FileError; 15] = [
+    const ALL: [FileError; 18] = [
         FileError::NotFound,
         FileError::Exists,
         FileError::NotDirectory,
@@ -80,6 +90,9 @@ impl FileError {
         FileError::Stale,
         FileError::OutOfOrder,
         FileError::Busy,
+        FileError::Locked,
+        FileError::Deadlock,
+        FileError::NoLocks,
     ];
 
     /// The error with this number.
@@ -141,6 +154,8 @@ pub enum Answer {
     Reserved(u64),
     /// What the session has to do, in no order.
     Recalled(Vec<Recall>),
+    /// A lock of somebody else that is in the way, if there is one.
+    Lock(Option<FileLock>),
 }
 
 impl Answer {
@@ -175,6 +190,10 @@ impl Answer {
                     e.u64(*number).u64(inode.0).u8(*keeps as u8);
                 }
             }
+            Answer::Lock(lock) => {
+                e.u8(9).u8(lock.is_some().into());
+                lock.iter().for_each(|lock| lock.encode(e));
+            }
         }
     }
 
@@ -207,6 +226,10 @@ impl Answer {
                 });
                 Answer::Recalled(recalls.collect::<Result<_, _>>()?)
             }
+            9 => match decode_bool(d, "lock in the way")? {
+                true => Answer::Lock(Some(FileLock::decode(d)?)),
+                false => Answer::Lock(None),
+            },
             n => return Err(DecodeError::Invalid { field: "answer", value: n.into() }),
         })
     }
@@ -214,11 +237,7 @@ impl Answer {
 
 fn decode_listed(d: &mut Decoder<'_>) -> Result<Listed, DecodeError> {
     let parent = InodeNumber(d.u64()?).0;
-    let is_end = match d.u8()? {
-        0 => false,
-        1 => true,
-        n => return Err(DecodeError::Invalid { field: "end of a directory", value: n.into() }),
-    };
+    let is_end = decode_bool(d, "end of a directory")?;
     let count = decode_count(d, "entries", 2 * LISTED_ENTRIES_MAX)?;
     let mut entries = Vec::new();
     for _ in 0..count {
@@ -227,6 +246,14 @@ fn decode_listed(d: &mut Decoder<'_>) -> Result<Listed, DecodeError> {
         entries.push(ListedEntry { cookie, name, attributes: decode_attributes(d)? });
     }
     Ok(Listed { parent, entries, is_end })
+}
+
+fn decode_bool(d: &mut Decoder<'_>, field: &'static str) -> Result<bool, DecodeError> {
+    match d.u8()? {
+        0 => Ok(false),
+        1 => Ok(true),
+        n => Err(DecodeError::Invalid { field, value: n.into() }),
+    }
 }
 
 fn decode_count(d: &mut Decoder<'_>, field: &'static str, most: u32) -> Result<u32, DecodeError> {

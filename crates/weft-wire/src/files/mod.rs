@@ -3,11 +3,13 @@
 mod addressed;
 mod answer;
 mod attributes;
+mod lock;
 mod operation;
 
 pub use addressed::ShardRequest;
 pub use answer::{Answer, FileError, Listed, ListedEntry, Recall};
 pub use attributes::{ATTRIBUTES_BYTES, decode_attributes, encode_attributes};
+pub use lock::{FileLock, LockFamily, LockMode, LockOwner};
 pub use operation::{
     AttributeChanges, FileRequest, HoldMode, NameIn, NewInode, Operation, RenameMode, SetTime, XattrMode,
 };

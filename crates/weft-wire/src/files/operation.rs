@@ -1,6 +1,7 @@
 //! What a client asks a shard to do.
 
 use super::attributes::{decode_kind, decode_mode, decode_time, encode_time};
+use super::lock::{FileLock, LockOwner, decode_range};
 use super::{decode_bytes, encode_bytes};
 use crate::{DecodeError, Decoder, Encoder, crc32c};
 use weft_types::limits::{
@@ -187,8 +188,17 @@ pub enum Operation {
     /// The shard knows by now what was asked for by the recall of this number.
     Told(u64),
     /// Has others give back what is in the way of an operation, which was refused with
-    /// [`super::FileError::Busy`] or would be. Answered when nothing is.
+    /// [`super::FileError::Busy`] or would be. Answered when nothing is. Of a lock: waits until nobody has
+    /// one that is in its way; refused with [`super::FileError::Deadlock`] if that would be for ever.
     Await(Box<Operation>),
+    /// Takes a lock of an inode that the session has open; what the owner had in its range is replaced.
+    /// Refused with [`super::FileError::Locked`] if another owner has a lock that excludes it, and never
+    /// waits (F11).
+    Lock(InodeNumber, FileLock),
+    /// Gives back what an owner has locked from the first byte to the last one.
+    Unlock(InodeNumber, LockOwner, (u64, u64)),
+    /// Which lock of another owner would be in the way of this one.
+    FindLock(InodeNumber, FileLock),
 }
 
 impl Operation {
@@ -221,7 +231,10 @@ impl Operation {
             | Operation::Hold(inode, _)
             | Operation::Release(inode, _)
             | Operation::Reserve(inode, _)
-            | Operation::Unreserve(inode, _) => *inode,
+            | Operation::Unreserve(inode, _)
+            | Operation::Lock(inode, _)
+            | Operation::Unlock(inode, ..)
+            | Operation::FindLock(inode, _) => *inode,
             Operation::Recalls | Operation::Told(_) => InodeNumber::ROOT,
             Operation::Await(operation) => operation.inode(),
         }
@@ -251,7 +264,8 @@ impl Operation {
             | Operation::XattrNames(_)
             | Operation::Recalls
             | Operation::Told(_)
-            | Operation::Await(_) => false,
+            | Operation::Await(_)
+            | Operation::FindLock(..) => false,
             Operation::Create(..)
             | Operation::CreateOpen(..)
             | Operation::CreateUnnamed(..)
@@ -265,7 +279,9 @@ impl Operation {
             | Operation::Hold(..)
             | Operation::Release(..)
             | Operation::Reserve(..)
-            | Operation::Unreserve(..) => true,
+            | Operation::Unreserve(..)
+            | Operation::Lock(..)
+            | Operation::Unlock(..) => true,
         }
     }
 }
@@ -294,9 +310,7 @@ impl Operation {
     fn encode(&self, e: &mut Encoder) {
         match self {
             Operation::Find(at) => encode_name(e.u8(1), at),
-            Operation::Attributes(inode) => {
-                e.u8(2).u64(inode.0);
-            }
+            Operation::Attributes(inode) => encode_of_inode(e, 2, *inode),
             Operation::Create(at, made) => {
                 encode_name(e.u8(3), at);
                 made.encode(e);
@@ -320,13 +334,9 @@ impl Operation {
             Operation::List { directory, after, limit } => {
                 e.u8(10).u64(directory.0).u64(*after).u32(*limit);
             }
-            Operation::Target(inode) => {
-                e.u8(11).u64(inode.0);
-            }
+            Operation::Target(inode) => encode_of_inode(e, 11, *inode),
             Operation::Xattr(inode, name) => encode_bytes(e.u8(12).u64(inode.0), name),
-            Operation::XattrNames(inode) => {
-                e.u8(13).u64(inode.0);
-            }
+            Operation::XattrNames(inode) => encode_of_inode(e, 13, *inode),
             Operation::SetXattr(inode, name, value, mode) => {
                 encode_bytes(e.u8(14).u64(inode.0).u8(*mode as u8), name);
                 encode_bytes(e, value);
@@ -357,6 +367,12 @@ impl Operation {
                 e.u8(22).u64(*number);
             }
             Operation::Await(operation) => operation.encode(e.u8(AWAIT)),
+            Operation::Lock(inode, lock) => lock.encode(e.u8(24).u64(inode.0)),
+            Operation::Unlock(inode, owner, (start, last)) => {
+                owner.encode(e.u8(25).u64(inode.0));
+                e.u64(*start).u64(*last);
+            }
+            Operation::FindLock(inode, lock) => lock.encode(e.u8(26).u64(inode.0)),
         }
     }
 
@@ -401,6 +417,9 @@ impl Operation {
             20 => Operation::CreateOpen(decode_name(d)?, NewInode::decode(d)?, d.u64()?),
             21 => Operation::Recalls,
             22 => Operation::Told(d.u64()?),
+            24 => Operation::Lock(decode_inode(d)?, FileLock::decode(d)?),
+            25 => Operation::Unlock(decode_inode(d)?, LockOwner::decode(d)?, decode_range(d)?),
+            26 => Operation::FindLock(decode_inode(d)?, FileLock::decode(d)?),
             AWAIT if may_await => Operation::Await(Box::new(Operation::decode_some(d, false)?)),
             n => return Err(DecodeError::Invalid { field: "operation", value: n.into() }),
         })
@@ -484,6 +503,11 @@ fn decode_set_time(d: &mut Decoder<'_>) -> Result<SetTime, DecodeError> {
         1 => Ok(SetTime::At(decode_time(d)?)),
         n => Err(DecodeError::Invalid { field: "time to set", value: n.into() }),
     }
+}
+
+/// An operation of this number that says no more than its inode.
+fn encode_of_inode(e: &mut Encoder, number: u8, inode: InodeNumber) {
+    e.u8(number).u64(inode.0);
 }
 
 fn decode_inode(d: &mut Decoder<'_>) -> Result<InodeNumber, DecodeError> {

@@ -4,8 +4,8 @@ use crate::form::{Case, Form, case, cases_of, check};
 use crate::variants;
 use weft_types::{Attributes, FileKind, FileTime, InodeNumber, SessionId, VolumeId};
 use weft_wire::files::{
-    Answer, AttributeChanges, FileError, FileRequest, HoldMode, Listed, ListedEntry, NameIn, NewInode,
-    Operation, Recall, RenameMode, SetTime, ShardRequest, XattrMode,
+    Answer, AttributeChanges, FileError, FileLock, FileRequest, HoldMode, Listed, ListedEntry, LockFamily,
+    LockMode, LockOwner, NameIn, NewInode, Operation, Recall, RenameMode, SetTime, ShardRequest, XattrMode,
 };
 use weft_wire::{DecodeError, Decoder, Encoder};
 
@@ -33,11 +33,19 @@ variants!(Operation {
     Recalls,
     Told,
     Await,
+    Lock,
+    Unlock,
+    FindLock,
 });
-variants!(Answer { Attributes, Done, Listed, Bytes, Names, Failed, Reserved, Recalled });
+variants!(Answer { Attributes, Done, Listed, Bytes, Names, Failed, Reserved, Recalled, Lock });
 
 fn at(name: &[u8]) -> NameIn {
     NameIn { directory: InodeNumber::new(3, 5), name: name.to_vec() }
+}
+
+fn a_lock() -> FileLock {
+    let owner = LockOwner { family: LockFamily::Range, id: 0x0c0c };
+    FileLock { owner, start: 0x1000, last: 0x1fff, mode: LockMode::Exclusive, process: 0x0d0d }
 }
 
 fn operations() -> Vec<Operation> {
@@ -79,6 +87,9 @@ fn operations() -> Vec<Operation> {
         Operation::Recalls,
         Operation::Told(0x0303),
         Operation::Await(Box::new(Operation::Attributes(inode))),
+        Operation::Lock(inode, a_lock()),
+        Operation::Unlock(inode, a_lock().owner, (0x1000, u64::MAX)),
+        Operation::FindLock(inode, a_lock()),
     ]
 }
 
@@ -114,6 +125,8 @@ fn answers() -> Vec<Answer> {
             inode: InodeNumber::new(3, 7),
             keeps: HoldMode::Read,
         }]),
+        Answer::Lock(None),
+        Answer::Lock(Some(a_lock())),
     ]
 }
 

@@ -6,17 +6,20 @@
 mod tree;
 
 use crate::stop::asked_to_stop;
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitCode, Stdio};
 use std::rc::Rc;
 use std::{fs, io};
 use tree::FilesTree;
-use weft_cli::{CliError, Connection, FabricPlace, MountArgs, Output, UmountArgs, client_name, note};
+use weft_cli::{
+    CliError, Connection, FabricPlace, MountArgs, MountOption, Output, UmountArgs, client_name, note,
+};
 use weft_client::{AttachMode, ClientError, Fabric};
-use weft_fs::{Files, Mount};
+use weft_fs::{LastingFiles, Mount};
 use weft_fuse::{FuseError, MountOptions, Session, Unmount, mount_at, unmount};
 use weft_rt::offload;
 use weft_rt::sync::{Either, race};
@@ -45,6 +48,17 @@ pub(crate) fn mount(args: MountArgs, place: FabricPlace, output: Output) -> Resu
         true => weft_cli::block_on(run(args, place, output)),
         false => start_in_background(),
     }
+}
+
+/// Carries out the words of `weft` that mount(8) has asked for, if there are any.
+pub(crate) fn called_by_mount(words: &[OsString]) -> ExitCode {
+    let [_, args @ ..] = words else { return ExitCode::SUCCESS };
+    let failed = match std::env::current_exe() {
+        Ok(program) => Command::new(program).args(args).exec(),
+        Err(error) => error,
+    };
+    eprintln!("error: weft cannot be started: {failed}");
+    ExitCode::FAILURE
 }
 
 /// Whether something can be mounted there. A dead mount is taken away first.
@@ -119,29 +133,41 @@ async fn run(args: MountArgs, place: FabricPlace, output: Output) -> Result<(), 
 }
 
 /// Attaches the file system.
-async fn begin(args: &MountArgs, place: &FabricPlace) -> Result<Files, CliError> {
+async fn begin(args: &MountArgs, place: &FabricPlace) -> Result<Rc<LastingFiles>, CliError> {
     // Asked first, because its error says where the fabric was looked for and what to do.
     Connection::open(place).await?;
     let mode = if args.read_only { AttachMode::ReadOnly } else { AttachMode::Shared };
     let client = format!("mount {}", client_name());
     let fabric = Fabric::connect(&place.managers()?, &client).await?;
-    let mounted = Mount::attach(&fabric, &args.name, mode, args.timeout.0).await;
-    let mounted = mounted.map_err(|error| match error {
+    let (name, patience) = (args.name.clone(), args.timeout.0);
+    let attach = move || {
+        let (fabric, name) = (fabric.clone(), name.clone());
+        async move { Mount::attach(&fabric, &name, mode, patience).await }
+    };
+    let files = LastingFiles::begin(attach).await.map_err(|error| match error {
         ClientError::NoSuchVolume { .. } => CliError::Failed {
             message: format!("there is no file system '{}'", args.name),
             hint: "`weft fs list` shows those that there are".to_owned(),
         },
         error => CliError::from(error),
     })?;
-    Ok(Files::begin(mounted))
+    Ok(Rc::new(files))
 }
 
 /// Mounts it, says so, and serves it until it is unmounted.
-async fn serve(args: &MountArgs, place: &FabricPlace, output: Output, files: &Files) -> Result<(), CliError> {
+async fn serve(
+    args: &MountArgs,
+    place: &FabricPlace,
+    output: Output,
+    files: &Rc<LastingFiles>,
+) -> Result<(), CliError> {
     let manager = Connection::open(place).await?;
     let tree = Rc::new(FilesTree::new(files.clone(), &args.name, manager));
     let mut options = MountOptions::new(&args.name);
     options.is_read_only = args.read_only;
+    options.no_set_id = args.options.contains(&MountOption::Nosuid);
+    options.no_devices = args.options.contains(&MountOption::Nodev);
+    options.no_programs = args.options.contains(&MountOption::Noexec);
     options.readahead_bytes = Some(READAHEAD_BYTES);
     let session =
         Session::mount(&args.at, &options, tree).await.map_err(|error| mount_error(args, &error))?;

@@ -6,12 +6,14 @@ use std::rc::Rc;
 use std::time::Duration;
 use weft_api::{ApiAnswer, ApiRequest};
 use weft_cli::Connection;
-use weft_fs::{Files, FsError};
+use weft_fs::{Files, FsError, LastingFiles};
 use weft_fuse::{Allocate, Caching, Errno, HowToOpen, Opened, Reply, Seek, Space, Timeouts, Tree};
 use weft_rt::{Buf, Instant, now};
 use weft_types::limits::FILE_NAME_BYTES_MAX;
 use weft_types::{Attributes, BLOCK_SIZE, InodeNumber};
-use weft_wire::files::{AttributeChanges, FileError, Listed, NewInode, RenameMode, XattrMode};
+use weft_wire::files::{
+    AttributeChanges, FileError, FileLock, Listed, LockOwner, NewInode, RenameMode, XattrMode,
+};
 
 /// How old the fabric's word may be of how much room there is.
 const SPACE_AGE: Duration = Duration::from_secs(5);
@@ -21,7 +23,7 @@ const INODES: u64 = 1 << 40;
 
 /// The files of a mount.
 pub(super) struct FilesTree {
-    files: Files,
+    files: Rc<LastingFiles>,
     name: String,
     manager: Rc<Connection>,
     space: RefCell<Option<(Instant, Space)>>,
@@ -30,7 +32,7 @@ pub(super) struct FilesTree {
 }
 
 impl FilesTree {
-    pub(super) fn new(files: Files, name: &str, manager: Connection) -> FilesTree {
+    pub(super) fn new(files: Rc<LastingFiles>, name: &str, manager: Connection) -> FilesTree {
         let (space, revisions) = (RefCell::default(), RefCell::default());
         FilesTree { files, name: name.to_owned(), manager: Rc::new(manager), space, revisions }
     }
@@ -38,13 +40,31 @@ impl FilesTree {
     /// The kernel keeps pages of a file from one open to the next, if nobody has changed it since. Before each
     /// read it asks for size and time, unless it may keep these, and drops the pages if they have changed.
     fn opened(&self, inode: InodeNumber, handle: u64) -> Opened {
-        let revision = self.files.revision(handle);
+        let revision = self.files.newest().revision(handle);
         let before = match revision {
             Some(revision) => self.revisions.borrow_mut().insert(inode, revision),
             None => None,
         };
         let caching = if revision.is_some() && before == revision { Caching::Kept } else { Caching::Fresh };
         Opened { handle, caching }
+    }
+
+    /// Has files do something that changes nothing: again in a new session if theirs has ended meanwhile.
+    async fn look<T>(&self, work: impl AsyncFn(Files) -> Result<T, FsError>) -> Reply<T> {
+        match work(reply(self.files.files().await)?).await {
+            Err(FsError::SessionOver { .. }) => reply(work(reply(self.files.files().await)?).await),
+            done => reply(done),
+        }
+    }
+
+    /// Has files do something that may have happened if their session has ended meanwhile.
+    async fn change_by<T>(&self, work: impl AsyncFnOnce(Files) -> Result<T, FsError>) -> Reply<T> {
+        reply(work(reply(self.files.files().await)?).await)
+    }
+
+    /// The files in whose session a handle was opened.
+    fn of(&self, handle: u64) -> Reply<Files> {
+        reply(self.files.of_handle(handle))
     }
 
     /// How much room the pool has for the copies of this file system.
@@ -101,6 +121,9 @@ fn errno_of(error: FileError) -> i32 {
         FileError::Stale => libc::ESTALE,
         FileError::OutOfOrder => libc::EIO,
         FileError::Busy => libc::EBUSY,
+        FileError::Locked => libc::EAGAIN,
+        FileError::Deadlock => libc::EDEADLK,
+        FileError::NoLocks => libc::ENOLCK,
     }
 }
 
@@ -110,31 +133,31 @@ fn reply<T>(outcome: Result<T, FsError>) -> Reply<T> {
 
 impl Tree for FilesTree {
     fn timeouts(&self) -> Timeouts {
-        let stays = self.files.stays();
+        let stays = self.files.newest().stays();
         Timeouts { entry: stays, attributes: stays }
     }
 
     async fn find(&self, directory: InodeNumber, name: &[u8]) -> Reply<Attributes> {
         match name.len() > FILE_NAME_BYTES_MAX {
             true => Err(Errno(libc::ENAMETOOLONG)),
-            false => reply(self.files.find(directory, name).await),
+            false => self.look(async |files| files.find(directory, name).await).await,
         }
     }
 
     async fn attributes(&self, inode: InodeNumber) -> Reply<Attributes> {
-        reply(self.files.attributes(inode).await)
+        self.look(async |files| files.attributes(inode).await).await
     }
 
     async fn change(&self, inode: InodeNumber, changes: AttributeChanges) -> Reply<Attributes> {
-        reply(self.files.change(inode, changes).await)
+        self.change_by(async |files| files.change(inode, changes).await).await
     }
 
     async fn target(&self, inode: InodeNumber) -> Reply<Vec<u8>> {
-        reply(self.files.target(inode).await)
+        self.look(async |files| files.target(inode).await).await
     }
 
     async fn make(&self, directory: InodeNumber, name: &[u8], new: NewInode) -> Reply<Attributes> {
-        reply(self.files.make(directory, name, new).await)
+        self.change_by(async |files| files.make(directory, name, new).await).await
     }
 
     async fn create(
@@ -144,7 +167,8 @@ impl Tree for FilesTree {
         new: NewInode,
         how: HowToOpen,
     ) -> Reply<(Attributes, Opened)> {
-        let (made, handle) = reply(self.files.create(directory, name, new, how.appends).await)?;
+        let create = async |files: Files| files.create(directory, name, new, how.appends).await;
+        let (made, handle) = self.change_by(create).await?;
         Ok((made, self.opened(made.inode, handle)))
     }
 
@@ -154,20 +178,21 @@ impl Tree for FilesTree {
         new: NewInode,
         how: HowToOpen,
     ) -> Reply<(Attributes, Opened)> {
-        let (made, handle) = reply(self.files.create_unnamed(directory, new, how.appends).await)?;
+        let create = async |files: Files| files.create_unnamed(directory, new, how.appends).await;
+        let (made, handle) = self.change_by(create).await?;
         Ok((made, self.opened(made.inode, handle)))
     }
 
     async fn link(&self, inode: InodeNumber, directory: InodeNumber, name: &[u8]) -> Reply<Attributes> {
-        reply(self.files.link(inode, directory, name).await)
+        self.change_by(async |files| files.link(inode, directory, name).await).await
     }
 
     async fn unlink(&self, directory: InodeNumber, name: &[u8]) -> Reply<()> {
-        reply(self.files.unlink(directory, name).await)
+        self.change_by(async |files| files.unlink(directory, name).await).await
     }
 
     async fn remove_directory(&self, directory: InodeNumber, name: &[u8]) -> Reply<()> {
-        reply(self.files.remove_directory(directory, name).await)
+        self.change_by(async |files| files.remove_directory(directory, name).await).await
     }
 
     async fn rename(
@@ -176,64 +201,93 @@ impl Tree for FilesTree {
         to: (InodeNumber, &[u8]),
         mode: RenameMode,
     ) -> Reply<()> {
-        reply(self.files.rename(from, to, mode).await)
+        self.change_by(async |files| files.rename(from, to, mode).await).await
     }
 
     async fn open(&self, inode: InodeNumber, how: HowToOpen) -> Reply<Opened> {
         let how = weft_fs::HowToOpen { writes: how.writes, truncates: how.truncates, appends: how.appends };
-        reply(self.files.open(inode, how).await).map(|handle| self.opened(inode, handle))
+        let handle = match how.truncates {
+            true => self.change_by(async |files| files.open(inode, how).await).await?,
+            false => self.look(async |files| files.open(inode, how).await).await?,
+        };
+        Ok(self.opened(inode, handle))
     }
 
     async fn read(&self, _: InodeNumber, handle: u64, offset: u64, length: u32) -> Reply<Vec<Buf>> {
-        reply(self.files.read(handle, offset, length.into()).await)
+        reply(self.of(handle)?.read(handle, offset, length.into()).await)
     }
 
     async fn write(&self, _: InodeNumber, handle: u64, offset: u64, data: Buf) -> Reply<u32> {
         let length = data.len() as u32;
-        reply(self.files.write(handle, offset, vec![data]).await)?;
+        reply(self.of(handle)?.write(handle, offset, vec![data]).await)?;
         Ok(length)
     }
 
-    async fn flush(&self, _: InodeNumber, handle: u64) -> Reply<()> {
-        reply(self.files.flush(handle).await)
+    async fn flush(&self, _: InodeNumber, handle: u64, owner: LockOwner) -> Reply<()> {
+        let files = self.of(handle)?;
+        let flushed = files.flush(handle).await;
+        reply(files.unlock_all(handle, owner).await.and(flushed))
     }
 
-    async fn sync(&self, inode: InodeNumber, _data_only: bool) -> Reply<()> {
-        reply(self.files.sync(inode).await)
+    async fn lock(&self, _: InodeNumber, handle: u64, lock: FileLock) -> Reply<()> {
+        reply(self.of(handle)?.lock(handle, lock).await)
+    }
+
+    async fn until_unlocked(&self, _: InodeNumber, handle: u64, lock: FileLock) -> Reply<()> {
+        reply(self.of(handle)?.until_unlocked(handle, lock).await)
+    }
+
+    async fn unlock(&self, _: InodeNumber, handle: u64, owner: LockOwner, range: (u64, u64)) -> Reply<()> {
+        reply(self.of(handle)?.unlock(handle, owner, range).await)
+    }
+
+    async fn find_lock(&self, _: InodeNumber, handle: u64, lock: FileLock) -> Reply<Option<FileLock>> {
+        reply(self.of(handle)?.find_lock(handle, lock).await)
+    }
+
+    async fn sync(&self, inode: InodeNumber, handle: u64, _data_only: bool) -> Reply<()> {
+        match handle {
+            0 => self.look(async |files| files.sync(inode).await).await,
+            // What a session has lost with its end, a later one does not make good.
+            handle => reply(self.of(handle)?.sync(inode).await),
+        }
     }
 
     async fn release(&self, _: InodeNumber, handle: u64) {
-        self.files.release(handle).await;
+        if let Ok(files) = self.files.of_handle(handle) {
+            files.release(handle).await;
+        }
     }
 
     async fn sync_all(&self) -> Reply<()> {
-        reply(self.files.sync_all().await)
+        reply(self.files.newest().sync_all().await)
     }
 
     async fn list(&self, directory: InodeNumber, after: u64, limit: u32) -> Reply<Listed> {
-        match self.files.list(directory, after, limit).await {
+        let listed = async |files: Files| match files.list(directory, after, limit).await {
             // A directory that was removed while it is open has nothing in it.
             Err(FsError::Refused { error: FileError::Stale, .. }) => {
                 Ok(Listed { parent: directory.0, entries: Vec::new(), is_end: true })
             }
-            listed => reply(listed),
-        }
+            listed => listed,
+        };
+        self.look(listed).await
     }
 
     async fn xattr(&self, inode: InodeNumber, name: &[u8]) -> Reply<Vec<u8>> {
-        reply(self.files.xattr(inode, name).await)
+        self.look(async |files| files.xattr(inode, name).await).await
     }
 
     async fn xattr_names(&self, inode: InodeNumber) -> Reply<Vec<Vec<u8>>> {
-        reply(self.files.xattr_names(inode).await)
+        self.look(async |files| files.xattr_names(inode).await).await
     }
 
     async fn set_xattr(&self, inode: InodeNumber, name: &[u8], value: &[u8], mode: XattrMode) -> Reply<()> {
-        reply(self.files.set_xattr(inode, name, value.to_vec(), mode).await)
+        self.change_by(async |files| files.set_xattr(inode, name, value.to_vec(), mode).await).await
     }
 
     async fn remove_xattr(&self, inode: InodeNumber, name: &[u8]) -> Reply<()> {
-        reply(self.files.remove_xattr(inode, name).await)
+        self.change_by(async |files| files.remove_xattr(inode, name).await).await
     }
 
     async fn space(&self) -> Reply<Space> {
@@ -257,22 +311,23 @@ impl Tree for FilesTree {
         length: u64,
     ) -> Reply<()> {
         let end = offset.checked_add(length).ok_or(Errno(libc::EFBIG))?;
+        let files = self.of(handle)?;
         match how {
             // Space is taken when data is written: nothing is set aside.
             Allocate::KeepSize => Ok(()),
-            Allocate::Extend => reply(self.files.extend(handle, end).await),
+            Allocate::Extend => reply(files.extend(handle, end).await),
             Allocate::PunchHole | Allocate::ZeroRangeKeepSize => {
-                reply(self.files.zero(handle, offset, length).await)
+                reply(files.zero(handle, offset, length).await)
             }
             Allocate::ZeroRange => {
-                reply(self.files.zero(handle, offset, length).await)?;
-                reply(self.files.extend(handle, end).await)
+                reply(files.zero(handle, offset, length).await)?;
+                reply(files.extend(handle, end).await)
             }
         }
     }
 
     async fn seek(&self, _: InodeNumber, handle: u64, offset: u64, what: Seek) -> Reply<u64> {
-        let found = reply(self.files.seek(handle, offset, what == Seek::Data).await)?;
+        let found = reply(self.of(handle)?.seek(handle, offset, what == Seek::Data).await)?;
         found.ok_or(Errno(libc::ENXIO))
     }
 

@@ -1,0 +1,96 @@
+//! Locks of programs on files that are open (F11).
+
+use crate::caller::Shards;
+use crate::error::FsError;
+use crate::files::{Files, other_answer};
+use crate::open_file::OpenFile;
+use weft_rules::{Mutation, mutated};
+use weft_wire::files::{Answer, FileLock, LockOwner, Operation};
+
+/// All bytes of a file.
+const ALL: (u64, u64) = (0, u64::MAX);
+
+impl Files {
+    /// Takes a lock of the file of a handle, instead of what its owner has locked in that range.
+    ///
+    /// # Errors
+    /// If somebody else has a lock that excludes it ([`FileError::Locked`](weft_wire::files::FileError)): see
+    /// [`Files::until_unlocked`].
+    pub async fn lock(&self, handle: u64, lock: FileLock) -> Result<(), FsError> {
+        let file = self.0.open.by_handle(handle)?.file;
+        self.to_end(move |_| async move { file.lock(handle, lock).await }).await
+    }
+
+    /// Waits until nobody else has a lock that excludes this one, for as long as it takes. May be dropped.
+    ///
+    /// # Errors
+    /// If who has it waits for this owner ([`FileError::Deadlock`](weft_wire::files::FileError)).
+    pub async fn until_unlocked(&self, handle: u64, lock: FileLock) -> Result<(), FsError> {
+        let inode = self.0.open.by_handle(handle)?.file.inode;
+        let wait = Operation::Await(Box::new(Operation::Lock(inode, lock)));
+        self.0.steady.ask(b"", inode, wait).await.map(drop)
+    }
+
+    /// Gives back what an owner has locked in a range, from the first byte to the last one.
+    ///
+    /// # Errors
+    /// If no shard answers.
+    pub async fn unlock(&self, handle: u64, owner: LockOwner, range: (u64, u64)) -> Result<(), FsError> {
+        let file = self.0.open.by_handle(handle)?.file;
+        match file.lockers.has(owner) {
+            true => self.to_end(move |_| async move { file.unlock(owner, range).await }).await,
+            false => Ok(()),
+        }
+    }
+
+    /// Gives all locks of the file of a handle back that an owner has: it has closed the file, by whatever
+    /// handle.
+    ///
+    /// # Errors
+    /// If no shard answers.
+    pub async fn unlock_all(&self, handle: u64, owner: LockOwner) -> Result<(), FsError> {
+        let file = self.0.open.by_handle(handle)?.file;
+        match file.lockers.forget(owner) {
+            true => self.to_end(move |_| async move { file.unlock(owner, ALL).await }).await,
+            false => Ok(()),
+        }
+    }
+
+    /// A lock of somebody else that excludes this one, if there is one.
+    ///
+    /// # Errors
+    /// If no shard answers.
+    pub async fn find_lock(&self, handle: u64, lock: FileLock) -> Result<Option<FileLock>, FsError> {
+        let inode = self.0.open.by_handle(handle)?.file.inode;
+        match self.0.names.ask(b"", inode, Operation::FindLock(inode, lock)).await? {
+            Answer::Lock(found) => Ok(found),
+            _ => Err(other_answer(inode)),
+        }
+    }
+}
+
+impl<S: Shards> OpenFile<S> {
+    async fn lock(&self, handle: u64, lock: FileLock) -> Result<(), FsError> {
+        // Noted before, since the answer may come late; and after, since the file may have been closed
+        // meanwhile, and then the kernel gives this lock back.
+        self.lockers.note(lock.owner, handle);
+        let locked = self.names.ask(b"", self.inode, Operation::Lock(self.inode, lock)).await;
+        self.lockers.note(lock.owner, handle);
+        locked.map(drop)
+    }
+
+    async fn unlock(&self, owner: LockOwner, range: (u64, u64)) -> Result<(), FsError> {
+        self.names.ask(b"", self.inode, Operation::Unlock(self.inode, owner, range)).await.map(drop)
+    }
+
+    /// A handle is closed for good: locks go that were taken by it.
+    pub(crate) async fn unlock_by(&self, handle: u64) -> Result<(), FsError> {
+        if mutated(Mutation::LockKept) {
+            return Ok(());
+        }
+        for owner in self.lockers.close(handle) {
+            self.unlock(owner, ALL).await?;
+        }
+        Ok(())
+    }
+}

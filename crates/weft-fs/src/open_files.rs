@@ -1,0 +1,272 @@
+//! The files that are open on a mount, by inode and by handle.
+//!
+//! It owns that the shard knows each of them, and that an inode is one file here, however it came to be open:
+//! of each inode one open, one create or one last close is under way at a time.
+
+use crate::caller::Shards;
+use crate::error::FsError;
+use crate::hearing::Hearing;
+use crate::namespace::Namespace;
+use crate::open_file::{Found, OpenFile};
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use weft_client::File;
+use weft_rt::sync::{Mutex, join_all};
+use weft_types::{Attributes, FileKind, InodeNumber};
+use weft_wire::files::{AttributeChanges, FileError, HoldMode, Operation};
+
+/// The data of an inode with these attributes.
+type DataOf = Box<dyn Fn(&Attributes) -> Result<File, FsError>>;
+
+/// A file as it was opened.
+pub(crate) struct Handle<S> {
+    pub file: Rc<OpenFile<S>>,
+    /// What is written goes to its end.
+    pub appends: bool,
+}
+
+impl<S> Clone for Handle<S> {
+    fn clone(&self) -> Self {
+        Handle { file: self.file.clone(), appends: self.appends }
+    }
+}
+
+/// All of them.
+pub(crate) struct OpenFiles<S> {
+    steady: Namespace<S>,
+    hearing: Rc<Hearing>,
+    data_of: DataOf,
+    listed: RefCell<BTreeMap<InodeNumber, Rc<OpenFile<S>>>>,
+    /// Inodes that are being opened.
+    opening: RefCell<BTreeMap<InodeNumber, Rc<Mutex<()>>>>,
+    /// Files that are being made: their inodes are not known yet.
+    creating: Cell<u64>,
+    handles: RefCell<BTreeMap<u64, Handle<S>>>,
+    last_handle: Cell<u64>,
+}
+
+impl<S: Shards> OpenFiles<S> {
+    /// None is open. Handles are counted on from this one.
+    pub(crate) fn new(
+        steady: Namespace<S>,
+        hearing: Rc<Hearing>,
+        last_handle: u64,
+        data_of: impl Fn(&Attributes) -> Result<File, FsError> + 'static,
+    ) -> OpenFiles<S> {
+        OpenFiles {
+            steady,
+            hearing,
+            data_of: Box::new(data_of),
+            listed: RefCell::default(),
+            opening: RefCell::default(),
+            creating: Cell::new(0),
+            handles: RefCell::default(),
+            last_handle: Cell::new(last_handle),
+        }
+    }
+
+    /// The file of an inode, if it is open.
+    pub(crate) fn get(&self, inode: InodeNumber) -> Option<Rc<OpenFile<S>>> {
+        self.listed.borrow().get(&inode).cloned()
+    }
+
+    /// Attributes of an inode, if the mount knows them without asking.
+    pub(crate) fn attributes(&self, inode: InodeNumber) -> Option<Attributes> {
+        self.get(inode).and_then(|file| file.attributes())
+    }
+
+    /// Attributes with what this mount knows better.
+    pub(crate) fn seen(&self, found: Attributes) -> Attributes {
+        match self.listed.borrow().get(&found.inode) {
+            Some(file) => file.seen(found),
+            None => found,
+        }
+    }
+
+    /// Something was done that may have changed attributes of any of them.
+    pub(crate) fn are_known_no_more(&self) {
+        self.listed.borrow().values().for_each(|file| file.is_known_no_more());
+    }
+
+    /// What a handle stands for.
+    pub(crate) fn by_handle(&self, handle: u64) -> Result<Handle<S>, FsError> {
+        let opened = self.handles.borrow().get(&handle).cloned();
+        opened.ok_or(FsError::Refused { path: String::new(), error: FileError::Stale })
+    }
+
+    /// The newest handle.
+    pub(crate) fn last_handle(&self) -> u64 {
+        self.last_handle.get()
+    }
+
+    /// Whether there are handles.
+    pub(crate) fn has_handles(&self) -> bool {
+        !self.handles.borrow().is_empty()
+    }
+
+    /// A handle for who uses a file.
+    pub(crate) fn new_handle(&self, file: Rc<OpenFile<S>>, appends: bool) -> u64 {
+        let handle = self.last_handle.get() + 1;
+        self.last_handle.set(handle);
+        self.handles.borrow_mut().insert(handle, Handle { file, appends });
+        handle
+    }
+
+    /// Opens what others are open, by the same handles: what must not be (F14).
+    pub(crate) async fn open_all_of(&self, others: &OpenFiles<S>) {
+        let handles: Vec<(u64, Handle<S>)> =
+            others.handles.borrow().iter().map(|(handle, opened)| (*handle, opened.clone())).collect();
+        for (handle, Handle { file, appends }) in handles {
+            if let Ok(file) = self.take(file.inode, HoldMode::Open).await {
+                self.handles.borrow_mut().insert(handle, Handle { file, appends });
+            }
+        }
+    }
+
+    /// A handle is used no more: the locks go that were taken by it, and the file is given back.
+    pub(crate) async fn close(&self, handle: u64) {
+        let closed = self.handles.borrow_mut().remove(&handle);
+        let Some(Handle { file, .. }) = closed else { return };
+        if let Err(error) = file.unlock_by(handle).await {
+            tracing::debug!(inode = file.inode.0, %error, "locks are not given back yet");
+        }
+        self.give_back(file).await;
+    }
+
+    /// Opens a file for whoever gives it back. One that nobody has open may be used as the mode says.
+    pub(crate) async fn take(&self, inode: InodeNumber, mode: HoldMode) -> Result<Rc<OpenFile<S>>, FsError> {
+        let opened = self
+            .in_turn(inode, async || match self.get(inode) {
+                Some(file) => Ok(count_user(file)),
+                None => self.open_new(inode, mode).await,
+            })
+            .await?;
+        self.use_file(opened, mode).await
+    }
+
+    /// Makes a file by an operation that leaves it open to write, with bytes reserved up to an offset.
+    pub(crate) async fn create(
+        &self,
+        name: &[u8],
+        operation: Operation,
+        reserved: u64,
+    ) -> Result<(Attributes, Rc<OpenFile<S>>), FsError> {
+        self.creating.set(self.creating.get() + 1);
+        let made = self.steady.attributes_by(name, operation).await;
+        self.creating.set(self.creating.get() - 1);
+        let made = made?;
+        // Somebody may have found the name, and opened the file, before this answer was here.
+        let file = self.in_turn(made.inode, async || match self.get(made.inode) {
+            Some(file) => Ok(count_user(file)),
+            None => self.list(made, HoldMode::Write, Some(reserved)),
+        });
+        let file = file.await?;
+        Ok((made, self.use_file(file, HoldMode::Write).await?))
+    }
+
+    /// Does something that nobody else does with the same inode meanwhile.
+    async fn in_turn<T>(&self, inode: InodeNumber, work: impl AsyncFnOnce() -> T) -> T {
+        let new = || Rc::new(Mutex::new(()));
+        let opening = self.opening.borrow_mut().entry(inode).or_insert_with(new).clone();
+        let done = {
+            let _turn = opening.lock().await;
+            work().await
+        };
+        drop(opening);
+        self.opening.borrow_mut().retain(|_, turn| Rc::strong_count(turn) > 1);
+        done
+    }
+
+    /// Opens a file that is not listed as open.
+    async fn open_new(&self, inode: InodeNumber, mode: HoldMode) -> Result<Rc<OpenFile<S>>, FsError> {
+        let attributes = self.steady.attributes_by(b"", Operation::Hold(inode, mode)).await?;
+        let error = match attributes.kind {
+            FileKind::Regular => return self.list(attributes, mode, None),
+            FileKind::Directory => FileError::IsDirectory,
+            _ => FileError::Invalid,
+        };
+        let _ = self.release(inode).await;
+        Err(FsError::Refused { path: String::new(), error })
+    }
+
+    /// The shard knows no more that an inode is open.
+    async fn release(&self, inode: InodeNumber) -> Result<(), FsError> {
+        let release = Operation::Release(inode, AttributeChanges::default());
+        self.steady.ask(b"", inode, release).await.map(drop)
+    }
+
+    /// Lists a file as open, and counts a user of it.
+    fn list(
+        &self,
+        attributes: Attributes,
+        mode: HoldMode,
+        reserved: Option<u64>,
+    ) -> Result<Rc<OpenFile<S>>, FsError> {
+        let data = (self.data_of)(&attributes)?;
+        let found = Found { attributes, data, mode, reserved };
+        let file = OpenFile::new(self.steady.clone(), self.hearing.clone(), found);
+        self.listed.borrow_mut().insert(attributes.inode, file.clone());
+        Ok(count_user(file))
+    }
+
+    /// Has the shard know that a file is open which may have been closed just now.
+    async fn use_file(&self, file: Rc<OpenFile<S>>, mode: HoldMode) -> Result<Rc<OpenFile<S>>, FsError> {
+        match file.open_again(mode).await {
+            Ok(()) => Ok(file),
+            Err(error) => {
+                self.give_back(file).await;
+                Err(error)
+            }
+        }
+    }
+
+    /// Counts one user less of a file. The last one has the shard know that it is closed.
+    pub(crate) async fn give_back(&self, file: Rc<OpenFile<S>>) {
+        file.users.set(file.users.get() - 1);
+        if file.users.get() > 0 {
+            return;
+        }
+        if let Err(error) = file.close().await {
+            tracing::debug!(inode = file.inode.0, %error, "the shard takes a file for open still");
+        }
+        let mut listed = self.listed.borrow_mut();
+        if file.users.get() == 0 && listed.get(&file.inode).is_some_and(|other| Rc::ptr_eq(other, &file)) {
+            listed.remove(&file.inode);
+        }
+    }
+
+    /// Another mount waits until this one keeps no more than a mode of an inode; until its size is told,
+    /// where it may keep to write.
+    pub(crate) async fn answer(&self, inode: InodeNumber, keeps: HoldMode) -> Result<(), FsError> {
+        // What is being opened may be what the other one waits for.
+        let unlisted = self.in_turn(inode, async || match self.get(inode) {
+            Some(file) => Ok(Some(file)),
+            // What is being made may be it. Otherwise nobody here uses it, whatever the shard knows.
+            None if self.creating.get() > 0 || keeps == HoldMode::Write => Ok(None),
+            None => self.release(inode).await.map(|()| None),
+        });
+        match (unlisted.await?, keeps) {
+            (Some(file), HoldMode::Write) => file.tell().await,
+            (Some(file), keeps) => file.give(keeps).await,
+            (None, _) => Ok(()),
+        }
+    }
+
+    /// The mount ends: nothing is open any more.
+    pub(crate) async fn leave(&self) -> Result<(), FsError> {
+        let open: Vec<Rc<OpenFile<S>>> = self.listed.borrow().values().cloned().collect();
+        join_all(open.iter().map(|file| file.leave())).await.into_iter().collect()
+    }
+
+    /// Has the shard hear of the sizes and times of all.
+    pub(crate) async fn tell_all(&self) -> Result<(), FsError> {
+        let open: Vec<Rc<OpenFile<S>>> = self.listed.borrow().values().cloned().collect();
+        join_all(open.iter().map(|file| file.tell())).await.into_iter().collect()
+    }
+}
+
+fn count_user<S>(file: Rc<OpenFile<S>>) -> Rc<OpenFile<S>> {
+    file.users.set(file.users.get() + 1);
+    file
+}
