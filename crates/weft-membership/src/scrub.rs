@@ -105,8 +105,11 @@ pub(crate) fn note(map: &mut FabricMap, change: &NoteScrubs) -> Result<Reason, R
 pub fn due_for_scrub(map: &FabricMap, now_ms: u64) -> Vec<GroupId> {
     let plan = &map.scrub;
     let mut due: Vec<GroupId> = plan.wanted.iter().copied().collect();
-    // Asked for again before it has come to its end, a scrub goes on where it was.
-    due.sort_by_key(|group| (plan.done.get(group).map(|record| record.finished_ms), *group));
+    // Asked for again before it has come to its end, a scrub goes on where it was. A time that lies ahead says nothing
+    // about the order: since the clock was set back, the same groups would come first each time.
+    let finished_ms =
+        |group: &GroupId| plan.done.get(group).map(|record| record.finished_ms).filter(|ms| *ms <= now_ms);
+    due.sort_by_key(|group| (finished_ms(group), *group));
     if let Some(every_ms) = plan.every_ms.filter(|_| !rests(map, now_ms)) {
         let born = born_ms(map);
         let mut scheduled: Vec<(u64, GroupId)> = Vec::new();
@@ -260,6 +263,12 @@ mod tests {
         assert_eq!(due_for_scrub(&map, NOW).len(), 1);
         let (again, _) = apply(&map, &want).expect("they exist");
         assert_eq!(due_for_scrub(&again, NOW).last(), Some(&first), "the one that was scrubbed comes last");
+        let set_back = due_for_scrub(&again, NOW - 1);
+        assert_eq!(
+            set_back.first(),
+            Some(&first),
+            "by a clock that was set back it was scrubbed nobody knows when"
+        );
         let stop = Change::StopScrub(StopScrub { rests_until_ms: NOW + 3 * WEEK });
         let (map, reason) = apply(&map, &stop).expect("always");
         assert_eq!(reason, Reason::ScrubStopped { wanted: 1 });
