@@ -235,12 +235,16 @@ impl<S: Shards> Inner<S> {
         let for_lock = matches!(&operation, Operation::Await(what) if matches!(**what, Operation::Lock(..)));
         let mut request = FileRequest { session: self.session, number, answered: 0, operation };
         loop {
-            let _waiting = if may_wait { Some(self.room(for_lock).await?) } else { None };
+            let waiting = if may_wait { Some(self.room(for_lock).await?) } else { None };
             self.check()?;
             request.answered = self.numbers.borrow().get(&shard).map_or(0, Numbers::answered);
             match self.shards.ask(shard, &request).await {
                 Ok(Some(answer)) => return Ok(answer),
-                Ok(None) => sleep(AGAIN_AFTER).await,
+                Ok(None) => {
+                    // Those that have waited for room meanwhile have their turn.
+                    drop(waiting);
+                    sleep(AGAIN_AFTER).await;
+                }
                 Err(Unanswerable::Over(why)) => self.end(why),
                 Err(Unanswerable::Refused(why)) => return Err(FsError::NotUnderstood { shard, why }),
             }

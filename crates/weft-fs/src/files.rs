@@ -124,6 +124,16 @@ impl Files {
         self.0.mount.session_id()
     }
 
+    /// How long whoever asks waits for an answer.
+    pub(crate) fn patience(&self) -> Duration {
+        self.0.names.patience()
+    }
+
+    /// Whether there is a handle of an inode.
+    pub(crate) fn has_handle_of(&self, inode: InodeNumber) -> bool {
+        self.0.open.has_handle_of(inode)
+    }
+
     /// Whether a handle was opened here, and is not closed.
     pub(crate) fn knows(&self, handle: u64) -> bool {
         self.0.open.by_handle(handle).is_ok()

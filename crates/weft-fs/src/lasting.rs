@@ -9,13 +9,18 @@ use crate::mount::Mount;
 use std::cell::RefCell;
 use std::future::Future;
 use std::pin::Pin;
+use std::time::Duration;
 use weft_client::ClientError;
-use weft_rt::spawn;
 use weft_rt::sync::Mutex;
+use weft_rt::{Instant, now, spawn, timeout};
 use weft_rules::{Mutation, mutated};
+use weft_types::{InodeNumber, with_causes};
 
 /// Attaches the file system once more.
 type Attach = Box<dyn Fn() -> Pin<Box<dyn Future<Output = Result<Mount, ClientError>>>>>;
+
+/// How long nobody tries again after a new session was refused.
+const AGAIN_AFTER: Duration = Duration::from_secs(1);
 
 /// A mount in one session after another.
 pub struct LastingFiles {
@@ -25,6 +30,8 @@ pub struct LastingFiles {
     former: RefCell<Vec<Files>>,
     /// Held by whoever attaches.
     turn: Mutex<()>,
+    /// When a new session was refused last, and why.
+    refused: RefCell<Option<(Instant, FsError)>>,
 }
 
 impl LastingFiles {
@@ -37,7 +44,13 @@ impl LastingFiles {
     ) -> Result<LastingFiles, ClientError> {
         let attach: Attach = Box::new(move || Box::pin(attach()));
         let newest = RefCell::new(Files::begin(attach().await?));
-        Ok(LastingFiles { attach, newest, former: RefCell::default(), turn: Mutex::new(()) })
+        Ok(LastingFiles {
+            attach,
+            newest,
+            former: RefCell::default(),
+            turn: Mutex::new(()),
+            refused: RefCell::default(),
+        })
     }
 
     /// The files of the newest session, whether or not that is over.
@@ -59,9 +72,7 @@ impl LastingFiles {
         if !before.is_over() {
             return Ok(before);
         }
-        let mount = (self.attach)().await.map_err(|error| FsError::SessionOver {
-            why: format!("the mount's session is over, and a new one cannot be had: {error}").into(),
-        })?;
+        let mount = self.attach_again(&before).await?;
         let files = Files::begin_behind(mount, &before);
         tracing::warn!(
             session = %files.session_id(),
@@ -75,6 +86,29 @@ impl LastingFiles {
         self.former.borrow_mut().push(before.clone());
         spawn(async move { before.abandon().await });
         Ok(files)
+    }
+
+    /// A new session. Whoever asks while one was refused just now is not had to wait as long again.
+    async fn attach_again(&self, before: &Files) -> Result<Mount, FsError> {
+        if let Some((at, error)) = &*self.refused.borrow()
+            && at.elapsed() < AGAIN_AFTER
+        {
+            return Err(error.clone());
+        }
+        let why = match timeout(before.patience(), (self.attach)()).await {
+            Ok(Ok(mount)) => return Ok(mount),
+            Ok(Err(error)) => with_causes(&error),
+            Err(_) => "no manager answers".to_owned(),
+        };
+        let why = format!("the mount's session is over, and a new one cannot be had: {why}").into();
+        let error = FsError::SessionOver { why };
+        self.refused.replace(Some((now(), error.clone())));
+        Err(error)
+    }
+
+    /// Whether an inode is open in a session that is over.
+    pub fn has_former(&self, inode: InodeNumber) -> bool {
+        self.former.borrow().iter().any(|files| files.has_handle_of(inode))
     }
 
     /// The files in the session in which a handle was opened.

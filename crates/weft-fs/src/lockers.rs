@@ -24,13 +24,15 @@ impl Lockers {
         self.0.borrow_mut().remove(&owner).is_some()
     }
 
-    /// A handle is closed for good: those who took locks by it give all of theirs back. Each process that had
-    /// it has closed it before, and with that it lost its locks of the file; what is left belongs to the open
-    /// file itself.
+    /// A handle is closed for good: those who took locks by no other one give all of theirs back. Each
+    /// process that had it has closed it before, and with that it lost its locks of the file; what is left
+    /// belongs to the open file itself. A later open file may have the same number: this may be heard late.
     pub(crate) fn close(&self, handle: u64) -> Vec<LockOwner> {
         let mut lockers = self.0.borrow_mut();
-        let of_handle = lockers.iter().filter(|(_, handles)| handles.contains(&handle));
-        let owners: Vec<LockOwner> = of_handle.map(|(owner, _)| *owner).collect();
+        let of_handle = lockers
+            .iter_mut()
+            .filter_map(|(owner, handles)| (handles.remove(&handle) && handles.is_empty()).then_some(*owner));
+        let owners: Vec<LockOwner> = of_handle.collect();
         owners.iter().for_each(|owner| drop(lockers.remove(owner)));
         owners
     }

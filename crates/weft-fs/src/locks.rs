@@ -4,7 +4,9 @@ use crate::caller::Shards;
 use crate::error::FsError;
 use crate::files::{Files, other_answer};
 use crate::open_file::OpenFile;
+use weft_rt::spawn;
 use weft_rules::{Mutation, mutated};
+use weft_types::InodeNumber;
 use weft_wire::files::{Answer, FileLock, LockOwner, Operation};
 
 /// All bytes of a file.
@@ -18,7 +20,18 @@ impl Files {
     /// [`Files::until_unlocked`].
     pub async fn lock(&self, handle: u64, lock: FileLock) -> Result<(), FsError> {
         let file = self.0.open.by_handle(handle)?.file;
-        self.to_end(move |_| async move { file.lock(handle, lock).await }).await
+        self.to_end(move |files| async move {
+            file.lock(handle, lock).await?;
+            match files.0.open.by_handle(handle) {
+                Ok(_) => Ok(()),
+                // Nobody has the file open any more by which it was taken.
+                Err(closed) => {
+                    file.unlock_by(handle).await?;
+                    Err(closed)
+                }
+            }
+        })
+        .await
     }
 
     /// Waits until nobody else has a lock that excludes this one, for as long as it takes. May be dropped.
@@ -28,7 +41,11 @@ impl Files {
     pub async fn until_unlocked(&self, handle: u64, lock: FileLock) -> Result<(), FsError> {
         let inode = self.0.open.by_handle(handle)?.file.inode;
         let wait = Operation::Await(Box::new(Operation::Lock(inode, lock)));
-        self.0.steady.ask(b"", inode, wait).await.map(drop)
+        let (steady, given_up) = (self.0.steady.clone(), GivenUpWait { files: self, inode, lock });
+        // It goes on until the shard has answered: as long as it has a place there, it has one here.
+        let waited = spawn(async move { steady.ask(b"", inode, wait).await.map(drop) }).await;
+        std::mem::forget(given_up);
+        waited.unwrap_or_else(|_| Err(other_answer(inode)))
     }
 
     /// Gives back what an owner has locked in a range, from the first byte to the last one.
@@ -69,8 +86,24 @@ impl Files {
     }
 }
 
+/// A wait for a lock. If it is dropped, the shard hears that its owner does not wait any more.
+struct GivenUpWait<'f> {
+    files: &'f Files,
+    inode: InodeNumber,
+    lock: FileLock,
+}
+
+impl Drop for GivenUpWait<'_> {
+    fn drop(&mut self) {
+        let (names, inode) = (self.files.0.names.clone(), self.inode);
+        let look = Operation::FindLock(inode, self.lock);
+        spawn(async move { names.ask(b"", inode, look).await.map(drop) });
+    }
+}
+
 impl<S: Shards> OpenFile<S> {
     async fn lock(&self, handle: u64, lock: FileLock) -> Result<(), FsError> {
+        let _turn = self.lock_turn.lock().await;
         // Noted before, since the answer may come late; and after, since the file may have been closed
         // meanwhile, and then the kernel gives this lock back.
         self.lockers.note(lock.owner, handle);
@@ -80,6 +113,7 @@ impl<S: Shards> OpenFile<S> {
     }
 
     async fn unlock(&self, owner: LockOwner, range: (u64, u64)) -> Result<(), FsError> {
+        let _turn = self.lock_turn.lock().await;
         self.names.ask(b"", self.inode, Operation::Unlock(self.inode, owner, range)).await.map(drop)
     }
 

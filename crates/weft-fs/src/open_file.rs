@@ -49,6 +49,9 @@ pub(crate) struct OpenFile<S> {
     pub(crate) users: Cell<u64>,
     /// Who has taken locks of it.
     pub(crate) lockers: Lockers,
+    /// Held by whoever takes or gives back a lock, until the shard has answered: what is asked later is
+    /// decided later.
+    pub(crate) lock_turn: Mutex<()>,
     /// Held by whoever changes the size, or what the shard knows.
     pub(crate) turn: Mutex<()>,
     hearing: Rc<Hearing>,
@@ -103,8 +106,8 @@ impl<S> Drop for GivenUp<'_, S> {
 pub(crate) struct Found {
     pub attributes: Attributes,
     pub data: File,
-    /// What the shard lets the mount do with it.
-    pub mode: HoldMode,
+    /// What the shard lets the mount do with it. None if the shard does not know that it is open.
+    pub mode: Option<HoldMode>,
     /// Up to where bytes may be written, if it was made by this mount just now: then nothing lies in it.
     pub reserved: Option<u64>,
 }
@@ -119,9 +122,10 @@ impl<S: Shards> OpenFile<S> {
             data,
             users: Cell::new(0),
             lockers: Lockers::default(),
+            lock_turn: Mutex::new(()),
             turn: Mutex::new(()),
             hearing,
-            mode: Cell::new(Some(mode)),
+            mode: Cell::new(mode),
             mode_turn: Mutex::new(()),
             is_given_up: Cell::new(false),
             under_way: Cell::new(0),

@@ -9,10 +9,10 @@ use crate::hearing::Hearing;
 use crate::namespace::Namespace;
 use crate::open_file::{Found, OpenFile};
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use weft_client::File;
-use weft_rt::sync::{Mutex, join_all};
+use weft_rt::sync::{Mutex, Notify, join_all};
 use weft_types::{Attributes, FileKind, InodeNumber};
 use weft_wire::files::{AttributeChanges, FileError, HoldMode, Operation};
 
@@ -40,8 +40,13 @@ pub(crate) struct OpenFiles<S> {
     listed: RefCell<BTreeMap<InodeNumber, Rc<OpenFile<S>>>>,
     /// Inodes that are being opened.
     opening: RefCell<BTreeMap<InodeNumber, Rc<Mutex<()>>>>,
-    /// Files that are being made: their inodes are not known yet.
-    creating: Cell<u64>,
+    /// Files that are being made, by numbers that are counted up: their inodes are not known yet.
+    creating: RefCell<BTreeSet<u64>>,
+    last_created: Cell<u64>,
+    /// A file was made, or not.
+    created: Notify,
+    /// Inodes of which the shard has heard while files were made that they are open no more.
+    released: RefCell<BTreeSet<InodeNumber>>,
     handles: RefCell<BTreeMap<u64, Handle<S>>>,
     last_handle: Cell<u64>,
 }
@@ -60,7 +65,10 @@ impl<S: Shards> OpenFiles<S> {
             data_of: Box::new(data_of),
             listed: RefCell::default(),
             opening: RefCell::default(),
-            creating: Cell::new(0),
+            creating: RefCell::default(),
+            last_created: Cell::new(0),
+            created: Notify::default(),
+            released: RefCell::default(),
             handles: RefCell::default(),
             last_handle: Cell::new(last_handle),
         }
@@ -98,6 +106,11 @@ impl<S: Shards> OpenFiles<S> {
     /// The newest handle.
     pub(crate) fn last_handle(&self) -> u64 {
         self.last_handle.get()
+    }
+
+    /// Whether there is a handle of an inode.
+    pub(crate) fn has_handle_of(&self, inode: InodeNumber) -> bool {
+        self.handles.borrow().values().any(|handle| handle.file.inode == inode)
     }
 
     /// Whether there are handles.
@@ -152,17 +165,33 @@ impl<S: Shards> OpenFiles<S> {
         operation: Operation,
         reserved: u64,
     ) -> Result<(Attributes, Rc<OpenFile<S>>), FsError> {
-        self.creating.set(self.creating.get() + 1);
-        let made = self.steady.attributes_by(name, operation).await;
-        self.creating.set(self.creating.get() - 1);
-        let made = made?;
-        // Somebody may have found the name, and opened the file, before this answer was here.
+        let number = self.last_created.get() + 1;
+        self.last_created.set(number);
+        self.creating.borrow_mut().insert(number);
+        let made = self.create_listed(name, operation, reserved).await;
+        self.creating.borrow_mut().remove(&number);
+        if self.creating.borrow().is_empty() {
+            self.released.take();
+        }
+        self.created.notify_all();
+        let (made, file) = made?;
+        Ok((made, self.use_file(file, HoldMode::Write).await?))
+    }
+
+    async fn create_listed(
+        &self,
+        name: &[u8],
+        operation: Operation,
+        reserved: u64,
+    ) -> Result<(Attributes, Rc<OpenFile<S>>), FsError> {
+        let made = self.steady.attributes_by(name, operation).await?;
+        // Somebody may have found the name, and opened the file, before this answer was here; and closed it.
         let file = self.in_turn(made.inode, async || match self.get(made.inode) {
             Some(file) => Ok(count_user(file)),
-            None => self.list(made, HoldMode::Write, Some(reserved)),
+            None if self.released.borrow().contains(&made.inode) => self.list(made, None, None),
+            None => self.list(made, Some(HoldMode::Write), Some(reserved)),
         });
-        let file = file.await?;
-        Ok((made, self.use_file(file, HoldMode::Write).await?))
+        Ok((made, file.await?))
     }
 
     /// Does something that nobody else does with the same inode meanwhile.
@@ -182,12 +211,15 @@ impl<S: Shards> OpenFiles<S> {
     async fn open_new(&self, inode: InodeNumber, mode: HoldMode) -> Result<Rc<OpenFile<S>>, FsError> {
         let attributes = self.steady.attributes_by(b"", Operation::Hold(inode, mode)).await?;
         let error = match attributes.kind {
-            FileKind::Regular => return self.list(attributes, mode, None),
-            FileKind::Directory => FileError::IsDirectory,
-            _ => FileError::Invalid,
+            FileKind::Regular => match self.list(attributes, Some(mode), None) {
+                Ok(file) => return Ok(file),
+                Err(error) => error,
+            },
+            FileKind::Directory => FsError::Refused { path: String::new(), error: FileError::IsDirectory },
+            _ => FsError::Refused { path: String::new(), error: FileError::Invalid },
         };
         let _ = self.release(inode).await;
-        Err(FsError::Refused { path: String::new(), error })
+        Err(error)
     }
 
     /// The shard knows no more that an inode is open.
@@ -200,7 +232,7 @@ impl<S: Shards> OpenFiles<S> {
     fn list(
         &self,
         attributes: Attributes,
-        mode: HoldMode,
+        mode: Option<HoldMode>,
         reserved: Option<u64>,
     ) -> Result<Rc<OpenFile<S>>, FsError> {
         let data = (self.data_of)(&attributes)?;
@@ -230,6 +262,9 @@ impl<S: Shards> OpenFiles<S> {
         if let Err(error) = file.close().await {
             tracing::debug!(inode = file.inode.0, %error, "the shard takes a file for open still");
         }
+        if !self.creating.borrow().is_empty() {
+            self.released.borrow_mut().insert(file.inode);
+        }
         let mut listed = self.listed.borrow_mut();
         if file.users.get() == 0 && listed.get(&file.inode).is_some_and(|other| Rc::ptr_eq(other, &file)) {
             listed.remove(&file.inode);
@@ -239,11 +274,20 @@ impl<S: Shards> OpenFiles<S> {
     /// Another mount waits until this one keeps no more than a mode of an inode; until its size is told,
     /// where it may keep to write.
     pub(crate) async fn answer(&self, inode: InodeNumber, keeps: HoldMode) -> Result<(), FsError> {
-        // What is being opened may be what the other one waits for.
+        // What is being made may be what the other one waits for.
+        let last = self.last_created.get();
+        loop {
+            let created = self.created.notified();
+            let is_making = self.creating.borrow().first().is_some_and(|first| *first <= last);
+            if self.get(inode).is_some() || !is_making {
+                break;
+            }
+            created.await;
+        }
+        // Or what is being opened. Otherwise nobody here uses it, whatever the shard knows.
         let unlisted = self.in_turn(inode, async || match self.get(inode) {
             Some(file) => Ok(Some(file)),
-            // What is being made may be it. Otherwise nobody here uses it, whatever the shard knows.
-            None if self.creating.get() > 0 || keeps == HoldMode::Write => Ok(None),
+            None if keeps == HoldMode::Write => Ok(None),
             None => self.release(inode).await.map(|()| None),
         });
         match (unlisted.await?, keeps) {

@@ -80,7 +80,7 @@ pub(crate) enum FuseOperation {
     Forget(Vec<(InodeNumber, u64)>),
     Attributes,
     Statx,
-    Change { changes: AttributeChanges, kills_set_id: bool },
+    Change { changes: AttributeChanges, handle: Option<u64>, kills_set_id: bool },
     Target,
     Make { name: Vec<u8>, making: Making },
     Unlink(Vec<u8>),
@@ -322,7 +322,9 @@ fn decode_change(set: SetattrIn) -> Result<FuseOperation, Errno> {
         accessed: time(fattr::ATIME, fattr::ATIME_NOW, set.atime, set.atimensec)?,
         modified: time(fattr::MTIME, fattr::MTIME_NOW, set.mtime, set.mtimensec)?,
     };
-    Ok(FuseOperation::Change { changes, kills_set_id: has(fattr::KILL_SUIDGID) })
+    // Directories have the handle 0.
+    let handle = has(fattr::FH).then_some(set.fh).filter(|handle| *handle > 0);
+    Ok(FuseOperation::Change { changes, handle, kills_set_id: has(fattr::KILL_SUIDGID) })
 }
 
 fn decode_make(opcode: u32, mut f: Fields<'_>) -> Result<FuseOperation, Errno> {

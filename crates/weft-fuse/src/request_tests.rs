@@ -196,7 +196,7 @@ fn values_that_make_no_sense_are_refused() {
 #[test]
 fn changes_are_what_the_flags_say() {
     let change = |set: SetattrIn| match decoded(op::SETATTR, &bytes_of(&set))? {
-        FuseOperation::Change { changes, kills_set_id } => Ok((changes, kills_set_id)),
+        FuseOperation::Change { changes, kills_set_id, .. } => Ok((changes, kills_set_id)),
         other => panic!("{other:?}"),
     };
     assert_eq!(change(SetattrIn::default()), Ok((AttributeChanges::default(), false)));

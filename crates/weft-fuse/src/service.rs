@@ -10,7 +10,7 @@ use crate::request::{FuseOperation, FuseRequest, LookupName, Making, Opening};
 use crate::tree::{Errno, Reply, Timeouts, Tree};
 use weft_rt::Buf;
 use weft_types::limits::XATTR_NAMES_BYTES_MAX;
-use weft_types::{Attributes, FileKind, InodeNumber};
+use weft_types::{FileKind, InodeNumber};
 use weft_wire::files::{AttributeChanges, Listed, NewInode};
 
 /// `S_ISUID`.
@@ -28,8 +28,9 @@ pub(crate) async fn carry_out<T: Tree>(tree: &T, request: FuseRequest, data: Buf
         FuseOperation::Lookup(name) => return look_up(tree, node, name).await,
         FuseOperation::Attributes => Answer::attributes(&tree.attributes(node).await?, kept()),
         FuseOperation::Statx => Answer::statx(&tree.attributes(node).await?, kept()),
-        FuseOperation::Change { changes, kills_set_id } => {
-            Answer::attributes(&change(tree, node, changes, kills_set_id).await?, kept())
+        FuseOperation::Change { changes, handle, kills_set_id } => {
+            let changes = without_killed(tree, node, changes, kills_set_id).await?;
+            Answer::attributes(&tree.change(node, handle, changes).await?, kept())
         }
         FuseOperation::Target => Answer::bytes(tree.target(node).await?),
         FuseOperation::Make { name, making } => {
@@ -140,13 +141,13 @@ async fn look_up<T: Tree>(tree: &T, directory: InodeNumber, name: LookupName) ->
     Ok(Answer::entry(&found, kept()))
 }
 
-/// Changes attributes. Who sets an owner, or a size without `CAP_FSETID`, removes set-id bits.
-async fn change<T: Tree>(
+/// Changes of attributes. Who sets an owner, or a size without `CAP_FSETID`, removes set-id bits.
+async fn without_killed<T: Tree>(
     tree: &T,
     inode: InodeNumber,
     mut changes: AttributeChanges,
     kills_set_id: bool,
-) -> Reply<Attributes> {
+) -> Reply<AttributeChanges> {
     if kills_set_id {
         let now = tree.attributes(inode).await?;
         let mode = changes.mode.unwrap_or(now.mode);
@@ -154,14 +155,14 @@ async fn change<T: Tree>(
             changes.mode = Some(without_set_id(mode));
         }
     }
-    tree.change(inode, changes).await
+    Ok(changes)
 }
 
 async fn remove_set_id<T: Tree>(tree: &T, inode: InodeNumber) -> Reply<()> {
     let mode = tree.attributes(inode).await?.mode;
     if mode != without_set_id(mode) {
         let mode = Some(without_set_id(mode));
-        tree.change(inode, AttributeChanges { mode, ..AttributeChanges::default() }).await?;
+        tree.change(inode, None, AttributeChanges { mode, ..AttributeChanges::default() }).await?;
     }
     Ok(())
 }

@@ -20,7 +20,7 @@ use std::time::Duration;
 use weft_rt::sync::{Either, Notify, race};
 use weft_rt::{Buf, BufMut, sleep, spawn, yield_now};
 use weft_types::limits::{FUSE_LOCK_WAITS_MAX, FUSE_REQUESTS_MAX};
-use weft_wire::files::FileLock;
+use weft_wire::files::{FileLock, LockFamily};
 
 /// Requests read in a row before other tasks get their turn.
 const READ_IN_A_ROW: usize = 16;
@@ -262,6 +262,10 @@ impl<T: Tree> Shared<T> {
                 locked => return locked.map(|()| Answer::done()),
             }
             let _waiting = LockWait::begin(&self.lock_waits)?;
+            if lock.owner.family == LockFamily::Whole {
+                // As in Linux: of two that share a lock and want it alone, one gets it.
+                self.tree.unlock(inode, handle, lock.owner, (lock.start, lock.last)).await?;
+            }
             let unlocked = self.tree.until_unlocked(inode, handle, lock);
             match race(unlocked, self.interrupted(request.unique)).await {
                 Either::Left(unlocked) => unlocked?,

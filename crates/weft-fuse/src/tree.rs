@@ -134,10 +134,11 @@ pub trait Tree: 'static {
     /// Attributes of an inode.
     fn attributes(&self, inode: InodeNumber) -> impl Future<Output = Reply<Attributes>>;
 
-    /// Changes attributes; returns them after that.
+    /// Changes attributes; returns them after that. With a handle if an open file is what its user has named.
     fn change(
         &self,
         inode: InodeNumber,
+        handle: Option<u64>,
         changes: AttributeChanges,
     ) -> impl Future<Output = Reply<Attributes>>;
 

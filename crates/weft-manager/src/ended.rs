@@ -34,7 +34,7 @@ pub(crate) fn ended_by(
     let who = actor.unwrap_or("the manager");
     let all = |ended: &[SessionId], why: String| ended.iter().map(|id| (*id, why.clone())).collect();
     match reason {
-        Reason::SessionOver { session, .. } => vec![(*session, why_closed(actor, old))],
+        Reason::SessionOver { session, .. } => vec![(*session, why_closed(actor, *session, old))],
         Reason::SessionOpened { session, ended, .. } => {
             let client = new.sessions.get(session).map_or(who, |s| s.client.as_str());
             all(ended, format!("client {client} took the volume over, as session {session}"))
@@ -52,11 +52,12 @@ pub(crate) fn ended_by(
     }
 }
 
-fn why_closed(actor: Option<&str>, map: &FabricMap) -> String {
+fn why_closed(actor: Option<&str>, session: SessionId, map: &FabricMap) -> String {
     match actor {
         None => {
-            let term_s = map.durations.session_ms / 1000;
-            format!("its client was not heard of for {term_s} s")
+            let volume = map.sessions.get(&session).and_then(|session| map.volumes.get(&session.volume));
+            let term = volume.map_or(map.durations.session(), |volume| map.durations.session_of(volume));
+            format!("its client was not heard of for {} s", term.as_secs())
         }
         Some(client) if client.starts_with("client ") => format!("{client} detached the volume"),
         Some(who) => format!("{who} ended it (`weft session end`)"),

@@ -48,6 +48,11 @@ impl Drop for LockWait<'_> {
 }
 
 impl LockWaits {
+    /// An owner does something else: it does not wait any more, whatever it has asked for.
+    pub(crate) fn end_of(&self, session: SessionId, owner: LockOwner) {
+        self.waiting.borrow_mut().retain(|_, wanted| wanted.owner() != (session, owner));
+    }
+
     /// Somebody waits.
     pub(crate) fn begin(&self, wanted: WantedLock) -> LockWait<'_> {
         let number = self.last.get() + 1;

@@ -24,7 +24,7 @@ use weft_rules::{Mutation, mutated};
 use weft_types::limits::META_BATCH_BLOCKS_MAX;
 use weft_types::{Attributes, BLOCK_SIZE, FileKind, FileTime, InodeNumber, SessionId};
 use weft_wire::Encoder;
-use weft_wire::files::{Answer, FileError, FileRequest, Operation};
+use weft_wire::files::{Answer, FileError, FileRequest, LockOwner, Operation};
 
 /// What a new shard is.
 #[derive(Clone, Copy, Debug)]
@@ -427,6 +427,15 @@ const WAITS_AT_MOST: Duration = Duration::from_secs(5);
 /// Items that one round of a purge removes: a tenth of the largest batch.
 const PURGED_ITEMS: usize = 256;
 
+/// Who takes, gives back or looks for a lock.
+fn lock_owner(operation: &Operation) -> Option<LockOwner> {
+    match operation {
+        Operation::Lock(_, lock) | Operation::FindLock(_, lock) => Some(lock.owner),
+        Operation::Unlock(_, owner, _) => Some(*owner),
+        _ => None,
+    }
+}
+
 /// The lock that is waited for, if it is one.
 fn wanted_lock(request: &FileRequest) -> Option<WantedLock> {
     let Operation::Await(operation) = &request.operation else { return None };
@@ -486,7 +495,10 @@ impl<M: Medium> Inner<M> {
     ) -> Result<Result<Decision, E>, MetaError> {
         let mut asked: Option<Vec<(SessionId, u64)>> = None;
         let wanted_lock = wanted_lock(request);
-        let mut waits_for_lock = None;
+        let (mut waits_for_lock, mut would_wait_from) = (None, None);
+        if let Some(owner) = lock_owner(&request.operation) {
+            self.lock_waits.end_of(request.session, owner);
+        }
         let (from, mut waited_for) = (now(), Vec::new());
         loop {
             if from.elapsed() >= WAITS_AT_MOST {
@@ -515,8 +527,13 @@ impl<M: Medium> Inner<M> {
                 !request.operation.changes() && self.recalls.is_kept_from(&self.tables.borrow(), request);
             let is_locked = wanted_lock.is_some_and(|wanted| self.is_locked(wanted));
             if let (true, Some(wanted)) = (is_locked, wanted_lock) {
-                if self.lock_waits.would_wait_for_itself(&self.tables.borrow(), wanted) {
-                    return Ok(Ok(Decision::refused(FileError::Deadlock)));
+                // Still so a little later: what was given up meanwhile has been heard of.
+                match self.lock_waits.would_wait_for_itself(&self.tables.borrow(), wanted) {
+                    false => would_wait_from = None,
+                    true if would_wait_from.get_or_insert_with(now).elapsed() >= LOOK_AGAIN => {
+                        return Ok(Ok(Decision::refused(FileError::Deadlock)));
+                    }
+                    true => {}
                 }
                 waits_for_lock.get_or_insert_with(|| self.lock_waits.begin(wanted));
             }

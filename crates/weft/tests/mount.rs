@@ -265,6 +265,9 @@ fn a_mount_that_stood_still_goes_on_in_a_new_session() {
     let failed = before.write_all(b"?").expect_err("another mount has the lock");
     assert_eq!(failed.raw_os_error(), Some(5), "EIO: {failed}");
     assert!(before.sync_all().is_err());
+    assert!(before.set_len(0).is_err(), "what another one has written is cut");
+    // What is stored through a mapping of the one could be written by the other.
+    assert!(File::options().write(true).open(a.join("file")).is_err());
     drop(before);
     fs::write(a.join("file"), b"after").expect("opened anew");
     assert_eq!(fs::read(b.join("file")).expect("read"), b"after");

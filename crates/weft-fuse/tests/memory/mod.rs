@@ -154,7 +154,12 @@ impl Tree for Memory {
         self.with(inode, |node| Ok(node.attributes))
     }
 
-    async fn change(&self, inode: InodeNumber, changes: AttributeChanges) -> Reply<Attributes> {
+    async fn change(
+        &self,
+        inode: InodeNumber,
+        _: Option<u64>,
+        changes: AttributeChanges,
+    ) -> Reply<Attributes> {
         changes.size.map_or(Ok(()), |size| self.resize(inode, size))?;
         self.with(inode, |node| {
             let a = &mut node.attributes;

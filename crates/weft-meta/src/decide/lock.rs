@@ -67,8 +67,11 @@ impl Draft<'_> {
         keys.into_iter().for_each(|key| self.delete(key));
     }
 
+    /// The number of a process means something on its own machine only.
     fn lock_in_the_way(&self, inode: InodeNumber, lock: &FileLock) -> Option<FileLock> {
-        self.tables.locks_in_the_way(inode, self.session, *lock).next().map(|(_, lock)| lock)
+        let (session, found) = self.tables.locks_in_the_way(inode, self.session, *lock).next()?;
+        let process = if session == self.session { found.process } else { 0 };
+        Some(FileLock { process, ..found })
     }
 
     fn locks_of(&self, inode: InodeNumber, owner: LockOwner) -> Vec<FileLock> {

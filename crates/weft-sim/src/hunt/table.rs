@@ -402,7 +402,7 @@ pub const HUNTS: &[Hunt] = &[
     hunt(&[LeaseNotRecalled], Scenario::SharedFiles, 100),
     hunt(&[WriterNotAsked], Scenario::SharedFiles, 100),
     hunt(&[ReadersFirst], Scenario::Readers, 20),
-    hunt(&[KeptFromItself], Scenario::Counters, 20),
+    hunt(&[KeptFromItself], Scenario::Counters, 500),
     hunt(&[NamesStay], Scenario::NamesKept, 20),
     hunt(&[LockUnseen], Scenario::Counters, 20),
     hunt(&[LockKept], Scenario::Shard, 100),

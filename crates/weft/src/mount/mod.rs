@@ -54,7 +54,7 @@ pub(crate) fn mount(args: MountArgs, place: FabricPlace, output: Output) -> Resu
 pub(crate) fn called_by_mount(words: &[OsString]) -> ExitCode {
     let [_, args @ ..] = words else { return ExitCode::SUCCESS };
     let failed = match std::env::current_exe() {
-        Ok(program) => Command::new(program).args(args).exec(),
+        Ok(program) => Command::new(program).arg0("weft").args(args).exec(),
         Err(error) => error,
     };
     eprintln!("error: weft cannot be started: {failed}");
@@ -99,7 +99,7 @@ fn start_in_background() -> Result<(), CliError> {
         hint: "use --foreground".to_owned(),
     };
     let mut command = Command::new(std::env::current_exe().map_err(failed)?);
-    command.args(std::env::args_os().skip(1)).arg("--in-background");
+    command.arg0("weft").args(std::env::args_os().skip(1)).arg("--in-background");
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     // SAFETY: between fork and exec only setsid is called, which signal-safety(7) allows.
     unsafe {

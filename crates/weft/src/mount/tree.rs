@@ -148,8 +148,16 @@ impl Tree for FilesTree {
         self.look(async |files| files.attributes(inode).await).await
     }
 
-    async fn change(&self, inode: InodeNumber, changes: AttributeChanges) -> Reply<Attributes> {
-        self.change_by(async |files| files.change(inode, changes).await).await
+    async fn change(
+        &self,
+        inode: InodeNumber,
+        handle: Option<u64>,
+        changes: AttributeChanges,
+    ) -> Reply<Attributes> {
+        match handle {
+            Some(handle) => reply(self.of(handle)?.change(inode, changes).await),
+            None => self.change_by(async |files| files.change(inode, changes).await).await,
+        }
     }
 
     async fn target(&self, inode: InodeNumber) -> Reply<Vec<u8>> {
@@ -205,6 +213,11 @@ impl Tree for FilesTree {
     }
 
     async fn open(&self, inode: InodeNumber, how: HowToOpen) -> Reply<Opened> {
+        if how.writes && self.files.has_former(inode) {
+            // The kernel would write by this handle what was stored through mappings of the former ones.
+            tracing::warn!(%inode, "a file is open from a session that is over: it is not opened to write");
+            return Err(Errno(libc::EIO));
+        }
         let how = weft_fs::HowToOpen { writes: how.writes, truncates: how.truncates, appends: how.appends };
         let handle = match how.truncates {
             true => self.change_by(async |files| files.open(inode, how).await).await?,

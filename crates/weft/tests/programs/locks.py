@@ -85,6 +85,22 @@ def whole_files(a, b):
     fcntl.flock(second, fcntl.LOCK_UN)
     fcntl.flock(first, fcntl.LOCK_EX)
     assert taken(lambda: fcntl.flock(second, fcntl.LOCK_SH | fcntl.LOCK_NB)), "one has it alone beside another one"
+    # Of two that share it and want it alone, one gets it, and then the other one.
+    fcntl.flock(first, fcntl.LOCK_SH)
+    told, tell = os.pipe()
+    child = os.fork()
+    if child == 0:
+        own = open(b)
+        fcntl.flock(own, fcntl.LOCK_SH)
+        os.write(tell, b"1")
+        fcntl.flock(own, fcntl.LOCK_EX)
+        os._exit(0)
+    os.read(told, 1)
+    time.sleep(0.2)
+    fcntl.flock(first, fcntl.LOCK_EX)
+    fcntl.flock(first, fcntl.LOCK_UN)
+    assert os.waitpid(child, 0)[1] == 0
+    fcntl.flock(first, fcntl.LOCK_EX)
     # The other family of locks knows nothing of it.
     with open(b, "r+") as ranges:
         ranged(ranges, fcntl.F_WRLCK)
