@@ -16,6 +16,7 @@ mod namespace;
 mod open_file;
 mod open_files;
 mod path;
+mod untold;
 
 pub use caller::{Caller, Shards, Unanswerable};
 pub use error::FsError;

@@ -17,6 +17,7 @@ use crate::error::FsError;
 use crate::hearing::Hearing;
 use crate::lockers::Lockers;
 use crate::namespace::Namespace;
+use crate::untold::Untold;
 use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
@@ -72,10 +73,8 @@ pub(crate) struct OpenFile<S> {
     is_known: Cell<bool>,
     /// The size that the shard knows.
     told_size: Cell<u64>,
-    /// When data was written last that the shard has not heard of.
-    changed: Cell<Option<FileTime>>,
-    /// Counts what has changed it.
-    writes: Cell<u64>,
+    /// What the shard has not heard, beside the size.
+    untold: Untold,
     /// Up to where bytes may be written without asking. None before it was asked.
     reserved: Cell<Option<u64>>,
     /// Bytes behind the size and below this may be anything.
@@ -134,8 +133,7 @@ impl<S: Shards> OpenFile<S> {
             known: Cell::new(attributes),
             is_known: Cell::new(true),
             told_size: Cell::new(attributes.size),
-            changed: Cell::new(None),
-            writes: Cell::new(0),
+            untold: Untold::default(),
             reserved: Cell::new(reserved),
             leavings: Cell::new(0),
         })
@@ -189,7 +187,7 @@ impl<S: Shards> OpenFile<S> {
         let size = self.known.get().size;
         self.size.set(size);
         self.told_size.set(size);
-        self.changed.set(None);
+        self.untold.clear();
         self.reserved.set(None);
         self.leavings.set(0);
         Ok(())
@@ -266,9 +264,9 @@ impl<S: Shards> OpenFile<S> {
     async fn release(&self) -> Result<(), FsError> {
         let _given_up = self.wait_until_idle().await;
         let _turn = self.turn.lock().await;
-        let changes = self.untold();
+        let changes = self.changes();
         self.names.ask(b"", self.inode, Operation::Release(self.inode, changes)).await?;
-        self.changed.set(None);
+        self.untold.clear();
         self.mode.set(None);
         Ok(())
     }
@@ -282,15 +280,15 @@ impl<S: Shards> OpenFile<S> {
         }
         let mut seen = if found.revision > known.revision { found } else { known };
         self.known.set(seen);
-        if self.changed.get().is_none() && self.size.get() == self.told_size.get() {
+        if !self.untold.has_time() && self.size.get() == self.told_size.get() {
             // Another client may write to it: where this mount only reads, or before it was opened.
             self.size.set(seen.size);
             self.told_size.set(seen.size);
         }
-        if let Some(time) = self.changed.get() {
-            (seen.size, seen.modified) = (self.size.get(), time);
-            seen.changed = seen.changed.max(time);
+        if self.untold.has_time() {
+            seen.size = self.size.get();
         }
+        self.untold.put_on(&mut seen);
         seen
     }
 
@@ -316,6 +314,7 @@ impl<S: Shards> OpenFile<S> {
         let length: u64 = bufs.iter().map(|buf| buf.len() as u64).sum();
         let end = self.end(offset, length)?;
         let _under_way = self.begin(HoldMode::Write).await?;
+        self.tell_owner().await?;
         if end <= self.size.get() && self.reserved.get().is_some_and(|reserved| end <= reserved) {
             let written = self.data.write(offset, bufs).await;
             if end > self.size.get() || self.reserved.get().is_some_and(|reserved| end > reserved) {
@@ -330,7 +329,7 @@ impl<S: Shards> OpenFile<S> {
             let _turn = (!mutated(Mutation::GrowthWithoutTurn)).then_some(turn);
             self.grow(offset, end, bufs).await?;
         }
-        self.note_change();
+        self.untold.note_write(now());
         Ok(())
     }
 
@@ -338,10 +337,11 @@ impl<S: Shards> OpenFile<S> {
     pub(crate) async fn append(&self, bufs: Vec<Buf>) -> Result<(), FsError> {
         let length: u64 = bufs.iter().map(|buf| buf.len() as u64).sum();
         let _under_way = self.begin(HoldMode::Write).await?;
+        self.tell_owner().await?;
         let _turn = self.turn.lock().await;
         let offset = self.size.get();
         self.grow(offset, self.end(offset, length)?, bufs).await?;
-        self.note_change();
+        self.untold.note_write(now());
         Ok(())
     }
 
@@ -375,13 +375,20 @@ impl<S: Shards> OpenFile<S> {
         }
     }
 
-    /// Changes other attributes, after what was written until now.
+    /// Changes other attributes, after what was written until now. They are durable with the size, and before
+    /// what is written later.
     pub(crate) async fn change_others(&self, changes: AttributeChanges) -> Result<Attributes, FsError> {
-        // Otherwise two that change what both hold would wait for each other.
         let _under_way = self.begin(HoldMode::Write).await?;
-        let _turn = self.turn.lock().await;
-        let told = self.tell_with(changes).await?;
-        Ok(self.seen(told.unwrap_or(self.known.get())))
+        self.untold.note(changes, now());
+        Ok(self.seen(self.known.get()))
+    }
+
+    /// Has the shard know who may use the file, before anything is written to it.
+    async fn tell_owner(&self) -> Result<(), FsError> {
+        match self.untold.has_owner() {
+            true => self.tell().await,
+            false => Ok(()),
+        }
     }
 
     async fn resize_in_turn(&self, size: u64) -> Result<Attributes, FsError> {
@@ -396,7 +403,7 @@ impl<S: Shards> OpenFile<S> {
             self.write_zeroes(size, self.size.get()).await?;
         }
         let found = self.change(changes).await?;
-        self.changed.set(None);
+        self.untold.forget_time();
         self.size.set(size);
         self.told_size.set(size);
         self.seen(found);
@@ -404,11 +411,6 @@ impl<S: Shards> OpenFile<S> {
             self.give_space_back().await?;
         }
         Ok(found)
-    }
-
-    fn note_change(&self) {
-        self.changed.set(Some(now()));
-        self.writes.set(self.writes.get() + 1);
     }
 
     /// Makes a range within the file read as zeroes, and gives back the space of whole blocks.
@@ -420,13 +422,13 @@ impl<S: Shards> OpenFile<S> {
             return Ok(());
         }
         self.write_zeroes(offset, end).await?;
-        self.note_change();
+        self.untold.note_write(now());
         Ok(())
     }
 
     /// Has the shard hear of size and time, durably.
     pub(crate) async fn tell(&self) -> Result<(), FsError> {
-        if self.changed.get().is_none() {
+        if self.untold.is_none() {
             return Ok(());
         }
         let _turn = self.turn.lock().await;
@@ -435,40 +437,25 @@ impl<S: Shards> OpenFile<S> {
 
     /// The same, by whoever has the turn.
     pub(crate) async fn tell_in_turn(&self) -> Result<(), FsError> {
-        self.tell_with(AttributeChanges::default()).await.map(drop)
-    }
-
-    /// Likewise, together with other changes, which count as made later. None if there was nothing to tell.
-    async fn tell_with(&self, others: AttributeChanges) -> Result<Option<Attributes>, FsError> {
-        let (writes, size) = (self.writes.get(), self.size.get());
-        let untold = if mutated(Mutation::SizeNotTold) { AttributeChanges::default() } else { self.untold() };
-        let modified = others.modified.or(untold.modified);
-        let changes = AttributeChanges { size: untold.size, modified, ..others };
-        if changes == AttributeChanges::default() {
-            return Ok(None);
+        let (count, size, changes) = (self.untold.count(), self.size.get(), self.changes());
+        if changes == AttributeChanges::default() || mutated(Mutation::SizeNotTold) {
+            return Ok(());
         }
         let found = self.change(changes).await?;
-        if untold == AttributeChanges::default() {
-            return Ok(Some(found));
-        }
         self.told_size.set(size);
         self.seen(found);
-        // Until now it counts as not told: whoever asks the shard meanwhile hears of the time before.
-        if self.writes.get() == writes {
-            self.changed.set(None);
+        // Until now it counts as not told: whoever asks the shard meanwhile hears of what was before.
+        if self.untold.count() == count {
+            self.untold.clear();
         }
-        Ok(Some(found))
+        Ok(())
     }
 
-    /// What the shard has not heard of size and times.
-    fn untold(&self) -> AttributeChanges {
-        let Some(time) = self.changed.get() else { return AttributeChanges::default() };
+    /// What the shard has not heard of size and other attributes.
+    fn changes(&self) -> AttributeChanges {
         let size = self.size.get();
-        AttributeChanges {
-            size: (size != self.told_size.get()).then_some(size),
-            modified: Some(SetTime::At(time)),
-            ..Default::default()
-        }
+        let has_grown = self.untold.has_time() && size != self.told_size.get();
+        AttributeChanges { size: has_grown.then_some(size), ..self.untold.changes() }
     }
 
     /// Where data or a hole begins at or behind an offset; `None` if there is none before the end.
