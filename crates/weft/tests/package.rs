@@ -120,11 +120,12 @@ fn the_package_holds_what_it_should() {
 
     let listed = run(Command::new("dpkg-deb").arg("--contents").arg(deb));
     assert!(listed.lines().all(|line| line.contains(" root/root ")), "{listed}");
+    assert!(listed.contains("./usr/sbin/mount.weft -> ../bin/weft\n"), "{listed}");
     let mut files: Vec<String> = listed
         .lines()
         .filter_map(|l| l.rsplit(" ./").next())
         .filter(|l| !l.is_empty() && !l.ends_with('/'))
-        .map(Into::into)
+        .map(|l| l.split(" -> ").next().unwrap_or(l).to_owned())
         .collect();
     let mut archived: Vec<String> = run(Command::new("tar").arg("-tzf").arg(archive))
         .lines()
@@ -150,6 +151,7 @@ fn the_package_holds_what_it_should() {
             "usr/lib/systemd/system/weft-manager.service",
             "usr/lib/systemd/system/weft-node.service",
             "usr/lib/systemd/system/weft-volume@.service",
+            "usr/sbin/mount.weft",
             "usr/share/bash-completion/completions/weft",
             "usr/share/doc/weft/ARCHITECTURE.md",
             "usr/share/doc/weft/CHANGELOG.md.gz",
