@@ -130,14 +130,8 @@ fn append(path: &Path, who: &str, lines: usize) {
     }
 }
 
-#[test]
-fn mounts_share_files_as_if_they_were_one() {
-    let Some(bed) = with_home("mounts") else { return };
-    let (a, b) = (Folder::new(&bed, "a"), Folder::new(&bed, "b"));
-    bed.ok(&["mount", "home", a.text()]);
-    bed.ok(&["mount", "home", b.text()]);
-
-    // What is changed of an open file's attributes is seen at once, and stays.
+/// What is changed of an open file's attributes is seen at once, and stays.
+fn share_attributes(a: &Folder, b: &Folder) {
     let mut open = File::create(a.join("attributes")).expect("made");
     open.write_all(b"content").expect("written");
     open.set_permissions(fs::Permissions::from_mode(0o640)).expect("ours");
@@ -147,18 +141,28 @@ fn mounts_share_files_as_if_they_were_one() {
         let seen = fs::metadata(folder.join("attributes")).expect("there");
         (seen.mode() & 0o7777, seen.len(), seen.modified().expect("it has one")) == (0o640, 7, long_ago)
     };
-    assert!(is_so(&a) && is_so(&b));
+    assert!(is_so(a) && is_so(b));
     open.set_permissions(fs::Permissions::from_mode(0o600)).expect("ours");
     open.set_permissions(fs::Permissions::from_mode(0o640)).expect("ours");
-    assert!(is_so(&a));
+    assert!(is_so(a));
     drop(open);
-    assert!(is_so(&b) && is_so(&a));
+    assert!(is_so(b) && is_so(a));
     // What is written later is the newest, and so is its time.
     let mut open = File::options().append(true).open(a.join("attributes")).expect("there");
     open.set_modified(long_ago).expect("ours");
     open.write_all(b"!").expect("written");
     assert!(fs::metadata(b.join("attributes")).expect("there").modified().expect("it has one") > long_ago);
     drop(open);
+}
+
+#[test]
+fn mounts_share_files_as_if_they_were_one() {
+    let Some(bed) = with_home("mounts") else { return };
+    let (a, b) = (Folder::new(&bed, "a"), Folder::new(&bed, "b"));
+    bed.ok(&["mount", "home", a.text()]);
+    bed.ok(&["mount", "home", b.text()]);
+
+    share_attributes(&a, &b);
 
     // Each sees at once what the other has done, also by handles that are open.
     let content = sample(MIB + 5, 1);

@@ -103,6 +103,13 @@ fn exec_start(root: &Path, unit: &str, instance: &str, set: &[(&str, String)]) -
     command
 }
 
+/// The files and links that `dpkg-deb --contents` lists.
+fn files_of(listed: &str) -> Vec<String> {
+    let names = listed.lines().filter_map(|line| line.rsplit(" ./").next());
+    let files = names.filter(|name| !name.is_empty() && !name.ends_with('/'));
+    files.map(|name| name.split(" -> ").next().unwrap_or(name).to_owned()).collect()
+}
+
 #[test]
 fn the_package_holds_what_it_should() {
     if is_missing("dpkg-deb") {
@@ -121,12 +128,7 @@ fn the_package_holds_what_it_should() {
     let listed = run(Command::new("dpkg-deb").arg("--contents").arg(deb));
     assert!(listed.lines().all(|line| line.contains(" root/root ")), "{listed}");
     assert!(listed.contains("./usr/sbin/mount.weft -> ../bin/weft\n"), "{listed}");
-    let mut files: Vec<String> = listed
-        .lines()
-        .filter_map(|l| l.rsplit(" ./").next())
-        .filter(|l| !l.is_empty() && !l.ends_with('/'))
-        .map(|l| l.split(" -> ").next().unwrap_or(l).to_owned())
-        .collect();
+    let mut files = files_of(&listed);
     let mut archived: Vec<String> = run(Command::new("tar").arg("-tzf").arg(archive))
         .lines()
         .filter(|line| !line.ends_with('/'))
