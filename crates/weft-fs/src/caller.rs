@@ -148,6 +148,27 @@ impl<S: Shards> Caller<S> {
         }
     }
 
+    /// Waits until nothing is in the way of an operation, for as long as it takes. Who does not wait any more
+    /// drops this: the question that is under way keeps its room until it is answered, and none follows it.
+    ///
+    /// # Errors
+    /// As [`Caller::call_to_end`].
+    pub async fn until_free(&self, shard: u16, operation: Operation) -> Result<Answer, FsError> {
+        let operation = Operation::Await(Box::new(operation));
+        loop {
+            let inner = self.0.clone();
+            let (session, operation) = (inner.session, operation.clone());
+            let mut request = FileRequest { session, number: 0, answered: 0, operation };
+            let asking = spawn(async move { inner.ask_once(shard, &mut request).await });
+            if let Ok(asked) = asking.await
+                && let Some(answer) = asked?
+            {
+                return Ok(answer);
+            }
+            sleep(AGAIN_AFTER).await;
+        }
+    }
+
     /// How long whoever asks waits for an answer.
     pub(crate) fn patience(&self) -> Duration {
         self.0.patience
@@ -231,22 +252,32 @@ impl<S: Shards> Inner<S> {
 
     /// Asks until an answer comes, or the session ends.
     async fn ask(&self, shard: u16, number: u64, operation: Operation) -> Result<Answer, FsError> {
-        let may_wait = number == 0 && !matches!(operation, Operation::Recalls | Operation::Told(_));
-        let for_lock = matches!(&operation, Operation::Await(what) if matches!(**what, Operation::Lock(..)));
         let mut request = FileRequest { session: self.session, number, answered: 0, operation };
         loop {
-            let waiting = if may_wait { Some(self.room(for_lock).await?) } else { None };
-            self.check()?;
-            request.answered = self.numbers.borrow().get(&shard).map_or(0, Numbers::answered);
-            match self.shards.ask(shard, &request).await {
-                Ok(Some(answer)) => return Ok(answer),
-                Ok(None) => {
-                    // Those that have waited for room meanwhile have their turn.
-                    drop(waiting);
-                    sleep(AGAIN_AFTER).await;
-                }
-                Err(Unanswerable::Over(why)) => self.end(why),
-                Err(Unanswerable::Refused(why)) => return Err(FsError::NotUnderstood { shard, why }),
+            if let Some(answer) = self.ask_once(shard, &mut request).await? {
+                return Ok(answer);
+            }
+            // Those that have waited for room meanwhile have their turn.
+            sleep(AGAIN_AFTER).await;
+        }
+    }
+
+    /// Asks once; `None` if no answer comes.
+    async fn ask_once(&self, shard: u16, request: &mut FileRequest) -> Result<Option<Answer>, FsError> {
+        let (operation, has_number) = (&request.operation, request.number > 0);
+        let for_lock = matches!(operation, Operation::Await(what) if matches!(**what, Operation::Lock(..)));
+        let _waiting = match has_number || matches!(operation, Operation::Recalls | Operation::Told(_)) {
+            true => None,
+            false => Some(self.room(for_lock).await?),
+        };
+        self.check()?;
+        request.answered = self.numbers.borrow().get(&shard).map_or(0, Numbers::answered);
+        match self.shards.ask(shard, request).await {
+            Ok(answer) => Ok(answer),
+            Err(Unanswerable::Refused(why)) => Err(FsError::NotUnderstood { shard, why }),
+            Err(Unanswerable::Over(why)) => {
+                self.end(why);
+                self.check().map(|()| None)
             }
         }
     }

@@ -40,12 +40,10 @@ impl Files {
     /// If who has it waits for this owner ([`FileError::Deadlock`](weft_wire::files::FileError)).
     pub async fn until_unlocked(&self, handle: u64, lock: FileLock) -> Result<(), FsError> {
         let inode = self.0.open.by_handle(handle)?.file.inode;
-        let wait = Operation::Await(Box::new(Operation::Lock(inode, lock)));
-        let (steady, given_up) = (self.0.steady.clone(), GivenUpWait { files: self, inode, lock });
-        // It goes on until the shard has answered: as long as it has a place there, it has one here.
-        let waited = spawn(async move { steady.ask(b"", inode, wait).await.map(drop) }).await;
-        std::mem::forget(given_up);
-        waited.unwrap_or_else(|_| Err(other_answer(inode)))
+        let mut wait = LockWait { files: self, inode, lock, is_over: false };
+        let waited = self.0.steady.until_free(inode, Operation::Lock(inode, lock)).await;
+        wait.is_over = true;
+        waited
     }
 
     /// Gives back what an owner has locked in a range, from the first byte to the last one.
@@ -86,15 +84,19 @@ impl Files {
     }
 }
 
-/// A wait for a lock. If it is dropped, the shard hears that its owner does not wait any more.
-struct GivenUpWait<'f> {
+/// A wait for a lock. If it is given up, the shard hears that its owner does not wait any more.
+struct LockWait<'f> {
     files: &'f Files,
     inode: InodeNumber,
     lock: FileLock,
+    is_over: bool,
 }
 
-impl Drop for GivenUpWait<'_> {
+impl Drop for LockWait<'_> {
     fn drop(&mut self) {
+        if self.is_over {
+            return;
+        }
         let (names, inode) = (self.files.0.names.clone(), self.inode);
         let look = Operation::FindLock(inode, self.lock);
         spawn(async move { names.ask(b"", inode, look).await.map(drop) });

@@ -306,9 +306,19 @@ impl<S: Shards> Namespace<S> {
             true => self.caller.call_to_end(inode.shard(), operation).await?,
             false => self.caller.call(inode.shard(), operation).await?,
         };
-        match answer {
-            Answer::Failed(error) => Err(FsError::Refused { path: text(path), error }),
-            answer => Ok(answer),
-        }
+        succeeded(path, answer)
+    }
+
+    /// Waits until nothing is in the way of an operation. May be dropped.
+    pub(crate) async fn until_free(&self, inode: InodeNumber, operation: Operation) -> Result<(), FsError> {
+        succeeded(b"", self.caller.until_free(inode.shard(), operation).await?).map(drop)
+    }
+}
+
+/// An answer that is no refusal.
+fn succeeded(path: &[u8], answer: Answer) -> Result<Answer, FsError> {
+    match answer {
+        Answer::Failed(error) => Err(FsError::Refused { path: text(path), error }),
+        answer => Ok(answer),
     }
 }

@@ -177,6 +177,17 @@ def waiting(a, b):
             if pid == 0:
                 os._exit(0 if is_locked(other, fcntl.F_WRLCK, 1, 9) is None else 1)
             assert os.waitpid(pid, 0)[1] == 0, "who was interrupted has the lock"
+        # Signals that come all the time take it nothing: it has the lock once that is free.
+        signal.signal(signal.SIGALRM, lambda *_: None)
+        with other_process(hold):
+            pid = os.fork()
+            if pid == 0:
+                signal.setitimer(signal.ITIMER_REAL, 0.005, 0.005)
+                ranged(file, fcntl.F_WRLCK, 0, 10, wait=True)
+                os._exit(0)
+            time.sleep(1.5)
+            assert os.waitpid(pid, os.WNOHANG) == (0, 0), "a lock is granted twice"
+        assert os.waitpid(pid, 0)[1] == 0
     # Or gets it when it is free.
     with open(a, "r+") as first:
         ranged(first, fcntl.F_WRLCK)
