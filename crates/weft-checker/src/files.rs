@@ -26,7 +26,7 @@ struct Node {
     locks: BTreeMap<LockOwner, [Option<LockMode>; LOCK_UNITS as usize]>,
 }
 
-/// So many bytes of a file are locked, from the first one on.
+/// Locks of the model are on the first so many bytes of a file.
 const LOCK_UNITS: u64 = 12;
 
 impl Node {

@@ -18,9 +18,9 @@ pub enum MountOption {
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_long_help = "Examples:\n  weft mount home /mnt/home\n  \
     weft mount home /mnt/home --read-only --foreground\n  weft umount /mnt/home\n\n\
-    It needs root, and /dev/fuse (`modprobe fuse` where that is missing). `mount -t weft` and /etc/fstab work \
-    where /sbin/mount.weft is a link to this program, as the packages have it; there, options are fabric=PLACE, \
-    timeout=SPAN, log-file=FILE, ro, nosuid, nodev and noexec:\n\n  \
+    It needs root, and /dev/fuse (`modprobe fuse` where that is missing). `mount -t weft` and \
+    /etc/fstab work where /sbin/mount.weft is a link to this program, as the packages have it; \
+    there, options are fabric=PLACE, timeout=SPAN, log-file=FILE, ro, nosuid, nodev and noexec:\n\n  \
     home  /mnt/home  weft  _netdev,fabric=10.0.0.1:4800  0  0")]
 pub struct MountArgs {
     /// The file system's name

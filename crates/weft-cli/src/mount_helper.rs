@@ -1,5 +1,5 @@
-//! `mount.weft`, which mount(8) calls for `mount -t weft` and for lines of `/etc/fstab`: its words as those of
-//! `weft mount`.
+//! `mount.weft`, which mount(8) calls for `mount -t weft` and for lines of `/etc/fstab`: turns its arguments
+//! into those of `weft mount`.
 
 use crate::error::CliError;
 use std::ffi::{OsStr, OsString};
@@ -43,7 +43,7 @@ const IGNORED: &[&str] = &[
 /// Options that `weft mount` has as well.
 const FLAGS: &[&str] = &["nosuid", "nodev", "noexec"];
 
-/// The words of `weft`, if the program was called by mount(8); none of them if nothing is to be mounted (`-f`).
+/// The command line of `weft`, if mount(8) has called the program. Empty if nothing is to be mounted (`-f`).
 ///
 /// # Errors
 /// If an option makes no sense here.
@@ -96,7 +96,7 @@ pub fn words_for_mount(args: &[OsString]) -> Result<Option<Vec<OsString>>, CliEr
     Ok(Some(words))
 }
 
-/// What an option of mount(8) is for `weft mount`; `None` if it is none.
+/// The arguments of `weft mount` for an option of mount(8); `None` if the option is not known.
 fn words_of(option: &str) -> Option<Vec<String>> {
     if let Some((name, value)) = option.split_once('=') {
         return match name {

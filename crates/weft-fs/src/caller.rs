@@ -66,7 +66,7 @@ struct Inner<S> {
 /// Questions under way that may wait in the shard for other sessions: half of what a connection carries.
 const WAITING_MAX: usize = 128;
 
-/// Likewise that wait for locks, which may take for ever: others take turns with them.
+/// Questions under way that wait for locks. Such a wait may last for ever: others use its place in turn.
 const WAITING_FOR_LOCKS_MAX: usize = 64;
 
 /// One of these.

@@ -19,7 +19,7 @@ use weft_types::{InodeNumber, with_causes};
 /// Attaches the file system once more.
 type Attach = Box<dyn Fn() -> Pin<Box<dyn Future<Output = Result<Mount, ClientError>>>>>;
 
-/// How long nobody tries again after a new session was refused.
+/// How long a refused attach is not repeated.
 const AGAIN_AFTER: Duration = Duration::from_secs(1);
 
 /// A mount in one session after another.
@@ -88,7 +88,7 @@ impl LastingFiles {
         Ok(files)
     }
 
-    /// A new session. Whoever asks while one was refused just now is not had to wait as long again.
+    /// Takes a new session. If one was refused within the last second, this fails at once for the same reason.
     async fn attach_again(&self, before: &Files) -> Result<Mount, FsError> {
         if let Some((at, error)) = &*self.refused.borrow()
             && at.elapsed() < AGAIN_AFTER

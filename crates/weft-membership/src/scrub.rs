@@ -105,8 +105,8 @@ pub(crate) fn note(map: &mut FabricMap, change: &NoteScrubs) -> Result<Reason, R
 pub fn due_for_scrub(map: &FabricMap, now_ms: u64) -> Vec<GroupId> {
     let plan = &map.scrub;
     let mut due: Vec<GroupId> = plan.wanted.iter().copied().collect();
-    // Asked for again before it has come to its end, a scrub goes on where it was. A time that lies ahead says nothing
-    // about the order: since the clock was set back, the same groups would come first each time.
+    // A scrub that is asked for again before its end goes on where it was. A time in the future is ignored: it
+    // is from before the clock was set back, and by it the same groups would come first each time.
     let finished_ms =
         |group: &GroupId| plan.done.get(group).map(|record| record.finished_ms).filter(|ms| *ms <= now_ms);
     due.sort_by_key(|group| (finished_ms(group), *group));

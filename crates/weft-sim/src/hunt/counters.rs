@@ -1,5 +1,5 @@
-//! Programs on several mounts count in one file, each time under a lock on the counter (F11): a mount dies with
-//! what it has locked, nodes die and are cut off, and no count is lost.
+//! Programs on several mounts count in one file, each time under a lock on the counter (F11). Mounts die
+//! with what they have locked, nodes die and are cut off, and no count is lost.
 
 use super::fenced::done;
 use super::stage::Stage;
