@@ -88,7 +88,8 @@ impl LastingFiles {
         Ok(files)
     }
 
-    /// Takes a new session. If one was refused within the last second, this fails at once for the same reason.
+    /// Takes a new session. If one was refused within the last second, this fails at once for the same
+    /// reason.
     async fn attach_again(&self, before: &Files) -> Result<Mount, FsError> {
         if let Some((at, error)) = &*self.refused.borrow()
             && at.elapsed() < AGAIN_AFTER
