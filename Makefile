@@ -1,6 +1,6 @@
 # Everything that people do with this tree. `make` alone lists it.
 .DEFAULT_GOAL := help
-.PHONY: help build package demo test soak mutations torture upgrade fuzz bench bench-repair bench-where bench-instructions bench-cores bench-deaths bench-peers fmt clippy
+.PHONY: help build package demo test soak mutations torture upgrade fuzz bench bench-repair bench-where bench-instructions bench-cores bench-deaths bench-files bench-peers posix fmt clippy
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -53,8 +53,14 @@ bench-cores: ## Measure what threads, parts and lanes cost and are worth; CORES=
 bench-deaths: ## Measure how long clients wait when a node dies; DEATHS='--only names --rounds 10' is passed on; writes deaths.json
 	@scripts/bench-deaths.sh $(DEATHS)
 
+bench-files: ## Measure names, data and small files of a file system; FILES='--only data' is passed on; writes files.json
+	@scripts/bench-files.sh $(FILES)
+
 bench-peers: ## Measure Weft beside other storage systems; PEERS='--install --peer NAME' is passed on; writes peers.json
 	@scripts/bench-peers.sh $(PEERS)
+
+posix: ## Run suites and real programs on a mounted file system; POSIX='--only git' is passed on; writes docs/posix.md
+	@scripts/posix.sh $(or $(POSIX),--markdown docs/posix.md)
 
 fuzz: ## Try every decoder by coverage with bytes that nobody meant, for MINUTES=10 in all; TARGETS= names some
 	@scripts/fuzz.sh --minutes $(or $(MINUTES),10) $(TARGETS)

@@ -4,7 +4,7 @@
 # again. It starts no service, and changes no default toolchain.
 # For `peers` it installs all systems of bench/peers, some 300 MB, or with --with (several times if need be) those packages.
 #
-# usage: scripts/setup.sh [--for build|test|torture|fuzz|demo|bench|where|peers] [--with PACKAGE] [--dry-run]
+# usage: scripts/setup.sh [--for build|test|torture|fuzz|demo|bench|where|peers|posix] [--with PACKAGE] [--dry-run]
 set -eu
 
 top=$(cd "$(dirname "$0")/.." && pwd)
@@ -28,7 +28,7 @@ while [ $# -gt 0 ]; do
     --with) with="$with ${2:-}"; shift; [ $# -eq 0 ] || shift ;;
     --dry-run) dry_run=yes; shift ;;
     *)
-      echo "usage: scripts/setup.sh [--for build|test|torture|fuzz|demo|bench|where|peers] [--with PACKAGE] [--dry-run]" >&2
+      echo "usage: scripts/setup.sh [--for build|test|torture|fuzz|demo|bench|where|peers|posix] [--with PACKAGE] [--dry-run]" >&2
       exit 2
       ;;
   esac
@@ -63,11 +63,16 @@ case $purpose in
     ;;
   torture) need fio fio; need ip iproute2; need nft nftables; need jq jq ;;
   demo) need fio fio; need nbdcopy libnbd-bin; need mke2fs e2fsprogs; need jq jq ;;
+  posix)
+    need python3 python3; need setpriv util-linux
+    with="$with acl attr binutils-source bonnie++ dbench fio git make openmpi-bin postgresql python3-h5py-mpi python3-mpi4py rsync
+      stress-ng xz-utils"
+    ;;
   peers)
     need python3 python3; need fio fio; need ip iproute2; need unshare util-linux; need mount mount
     with=${with:-$peer_packages}
     ;;
-  *) echo "error: unknown purpose '$purpose': expected build, test, torture, fuzz, demo, bench, where or peers" >&2; exit 2 ;;
+  *) echo "error: unknown purpose '$purpose': expected build, test, torture, fuzz, demo, bench, where, peers or posix" >&2; exit 2 ;;
 esac
 for package in $with; do
   dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q ' installed$' || want "$package"
@@ -130,6 +135,7 @@ install_packages() {
     case $package in
       fio | prometheus | nfs-ganesha | moosefs-master | moosefs-chunkserver) services=$package.service ;;
       glusterfs-server) services='glusterd.service' ;;
+      postgresql) services=postgresql.service ;;
       rpcbind) services='rpcbind.service rpcbind.socket' ;;
       ceph-mon | ceph-mgr | ceph-osd) services="$package.target" ;;
       *) continue ;;

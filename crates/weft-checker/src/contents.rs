@@ -2,7 +2,7 @@
 //!
 //! Changes that are under way may have happened or not, in any order. So a part has a set of values, and the
 //! size is one of several. A read has to find one of them, and whoever opens the file after the writer has
-//! died as well.
+//! died as well. What was not synced by then may be as it was at the last sync, or as it was at any time since.
 
 use std::collections::BTreeSet;
 use weft_types::BLOCK_SIZE;
@@ -30,6 +30,10 @@ impl Values {
 
     fn has(&self, value: u8) -> bool {
         self.0[usize::from(value / 64)] & 1 << (value % 64) != 0
+    }
+
+    fn add_all(&mut self, other: &Values) {
+        self.0.iter_mut().zip(&other.0).for_each(|(values, others)| *values |= others);
     }
 
     fn list(&self) -> Vec<u8> {
@@ -99,6 +103,8 @@ pub struct Contents {
     shift: u64,
     /// What is behind the end is what is seen when the file grows. Parts behind these are zero.
     parts: Vec<Values>,
+    /// What each part may have held at the last sync, and since.
+    held: Vec<Values>,
     /// How many parts it may have.
     sizes: BTreeSet<u64>,
     /// How many it may have once the writer has died.
@@ -117,6 +123,7 @@ impl Contents {
         Contents {
             shift: shift % PART_BYTES,
             parts: Vec::new(),
+            held: Vec::new(),
             sizes,
             durable,
             under_way: Vec::new(),
@@ -165,9 +172,10 @@ impl Contents {
         self.durable.extend(&self.sizes);
         let end = change.end().max(self.parts()) as usize;
         self.grow(end);
-        for (part, values) in self.parts.iter_mut().enumerate() {
+        for (part, (values, held)) in self.parts.iter_mut().zip(&mut self.held).enumerate() {
             if let Some(value) = change.value_of(part as u64) {
                 values.add(value);
+                held.add_all(values);
             }
         }
     }
@@ -176,6 +184,7 @@ impl Contents {
         if self.parts.len() < parts {
             self.parts.resize(parts, Values::one(0));
         }
+        self.held.resize(self.parts.len(), Values::one(0));
     }
 
     /// All that are under way have happened.
@@ -224,9 +233,10 @@ impl Contents {
         self.sizes.len() > 1
     }
 
-    /// The size that it has now is what is found once the writer has died.
+    /// It was synced: what it holds now is what is found once the writer has died.
     pub fn make_durable(&mut self) {
         self.durable = self.sizes.clone();
+        self.held = self.parts.clone();
     }
 
     /// A writer has died: the size may be one that the shard knows, and what was behind that is gone when the
@@ -235,6 +245,7 @@ impl Contents {
         self.sizes.extend(&self.durable);
         let least = self.durable.first().copied().unwrap_or(0) as usize;
         self.parts.iter_mut().skip(least).for_each(|values| values.add(0));
+        self.parts.iter_mut().zip(&self.held).for_each(|(values, held)| values.add_all(held));
     }
 
     /// It has so many bytes now, and nothing happens any more of what is under way.
@@ -285,6 +296,7 @@ impl Contents {
     /// What is behind the end reads as zeroes when the file grows.
     fn forget_behind(&mut self, parts: u64) {
         self.parts.truncate(parts as usize);
+        self.held.truncate(parts as usize);
     }
 
     /// Compares what was read of some parts with what they may hold, and knows more of them afterwards.
@@ -401,6 +413,26 @@ mod tests {
         file.end();
         assert_eq!(file.judge(2, 4, &[0; 4 * 512]), Ok(()));
         assert!(file.judge(4, 1, &[9; 512]).is_err(), "what was left behind shows");
+    }
+
+    #[test]
+    fn what_was_not_synced_may_be_as_it_was_before() {
+        let mut file = written(2);
+        file.make_durable();
+        for value in [8, 9] {
+            file.begin(Change::Write { first: 0, parts: 1, value });
+            file.end();
+        }
+        assert!(file.clone().judge(0, 1, &vec![7; 412]).is_err(), "its writer lives");
+        let mut synced = file.clone();
+        synced.make_durable();
+        synced.lose_writer();
+        assert!(synced.judge(0, 1, &vec![8; 412]).is_err(), "it was synced");
+        file.lose_writer();
+        for value in [7, 8, 9] {
+            assert_eq!(file.clone().judge(0, 1, &vec![value; 412]), Ok(()));
+        }
+        assert!(file.judge(1, 1, &vec![9; 512]).is_err(), "it was not written");
     }
 
     #[test]

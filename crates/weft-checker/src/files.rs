@@ -112,6 +112,7 @@ impl FileModel {
         NewInode {
             kind,
             mode: dice(0o7777) as u16,
+            umask: [0, 0o022, 0o777][dice(3) as usize],
             uid: dice(4) as u32,
             gid: dice(4) as u32,
             device: 0,
@@ -217,7 +218,9 @@ impl FileModel {
             (Answer::Done, _) => Expected::Done,
             (Answer::Reserved(before), _) => Expected::Reserved(*before),
             (Answer::Lock(found), _) => Expected::Locked(found.is_some()),
-            (Answer::Recalled(_), _) => return Err("nobody has asked for recalls".to_owned()),
+            (Answer::Recalled(_) | Answer::Check(_) | Answer::Use(_) | Answer::State(_), _) => {
+                return Err("nobody has asked for that".to_owned());
+            }
         };
         match found == expected {
             true => Ok(()),
@@ -386,7 +389,12 @@ impl FileModel {
                 }
                 Ok(changed)
             }
-            Operation::Recalls | Operation::Told(_) | Operation::Await(_) => Ok(Expected::Done),
+            Operation::Recalls
+            | Operation::Told(_)
+            | Operation::Await(_)
+            | Operation::Check(_)
+            | Operation::Use
+            | Operation::State => Ok(Expected::Done),
             Operation::Reserve(inode, end) => self.move_end(*inode, *end, u64::max),
             Operation::Unreserve(inode, end) => self.move_end(*inode, *end, u64::min),
             Operation::Lock(..) | Operation::Unlock(..) | Operation::FindLock(..) => {
@@ -498,9 +506,11 @@ impl FileModel {
         }
         let parent = &self.nodes[&directory.0];
         let passes_on = parent.mode & 0o2000 != 0;
+        let is_link = made.kind == FileKind::Symlink;
+        let mode = if is_link { made.mode } else { made.mode & !made.umask };
         let node = Node {
             kind: made.kind as u8,
-            mode: made.mode | if passes_on && made.kind == FileKind::Directory { 0o2000 } else { 0 },
+            mode: mode | if passes_on && made.kind == FileKind::Directory { 0o2000 } else { 0 },
             uid: made.uid,
             gid: if passes_on { parent.gid } else { made.gid },
             target: made.target.clone(),

@@ -231,7 +231,7 @@ async fn attach(place: &FabricPlace, name: &str, mode: AttachMode) -> Result<Mou
 }
 
 /// Does something with an attached file system, and detaches it whatever comes of it.
-async fn attached<T>(
+pub(crate) async fn attached<T>(
     (place, name, mode): (&FabricPlace, &str, AttachMode),
     work: impl AsyncFnOnce(&Mount) -> Result<T, CliError>,
 ) -> Result<T, CliError> {

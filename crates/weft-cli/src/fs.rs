@@ -2,10 +2,12 @@
 
 use crate::confirm::confirm;
 use crate::connection::Connection;
+use crate::df::FsSpaceArgs;
 use crate::error::CliError;
 use crate::files::FilesCommand;
 use crate::output::{Output, fields, note, table_or_note};
 use crate::paint::Paint;
+use crate::shards::ShardsCommand;
 use crate::size::Size;
 use crate::table::{Table, row};
 use crate::volume::{Domain, health, state};
@@ -39,9 +41,19 @@ pub enum FsCommand {
         /// The file system's name
         name: String,
     },
+    /// Show how much file systems have used, and what is left
+    ///
+    /// SIZE, USED and FREE are bytes of files: the pool's, divided by the number of copies. What else draws
+    /// from the pool takes from the same space.
+    #[command(after_long_help = "Examples:\n  weft fs df\n  weft fs df home --drives\n  \
+        weft fs df --json | jq '.file_systems[] | {file_system, used_percent}'")]
+    Df(FsSpaceArgs),
     /// Files of a file system.
     #[command(flatten)]
     Files(FilesCommand),
+    /// Shards of a file system.
+    #[command(flatten)]
+    Shards(ShardsCommand),
     /// Delete a file system with all files in it
     ///
     /// It is gone for clients at once; its space comes back as the nodes drop its blocks. A file system that

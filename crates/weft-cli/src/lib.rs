@@ -13,6 +13,7 @@ mod check;
 mod completions;
 mod confirm;
 mod connection;
+mod df;
 mod drive;
 mod error;
 mod evacuate;
@@ -43,6 +44,7 @@ mod report;
 mod row;
 mod scrub;
 mod session;
+mod shards;
 mod size;
 mod span;
 mod status;
@@ -56,6 +58,7 @@ mod watch;
 pub use bundle::SupportBundleArgs;
 pub use completions::{CompletionsArgs, Shell, completions};
 pub use connection::{Connection, client_name};
+pub use df::FsSpaceArgs;
 pub use drive::{DriveCommand, DriveFormatArgs, DriveLocateArgs};
 pub use error::{CliError, Exit};
 pub use events::{EventsArgs, Since};
@@ -273,6 +276,9 @@ pub fn run(globals: &Globals, command: Command, engines: &dyn Engines) -> Result
         Command::Fs(FsCommand::Files(command)) => {
             block_on(async move { files::run(&place, command, output).await })
         }
+        Command::Fs(FsCommand::Shards(command)) => {
+            block_on(async move { shards::run(&place, command, output).await })
+        }
         Command::Report(args) => report::report(&args, output),
         Command::Status => block_on(async move { status::status(&place, output).await }),
         Command::Events(args) => block_on(async move { events::events(&place, &args, output).await }),
@@ -328,6 +334,7 @@ async fn ask(connection: &Connection, command: Command, output: Output) -> Resul
         Command::Volume(VolumeCommand::Delete(args)) => volume::delete(connection, &args, output).await,
         Command::Fs(FsCommand::Create(args)) => fs::create(connection, args, output).await,
         Command::Fs(FsCommand::List) => fs::list(connection, output).await,
+        Command::Fs(FsCommand::Df(args)) => df::df(connection, &args, output).await,
         Command::Fs(FsCommand::Show { name }) => fs::show(connection, &name, output).await,
         Command::Fs(FsCommand::Delete(args)) => fs::delete(connection, &args, output).await,
         Command::Session(SessionCommand::List { volume, all }) => {

@@ -20,7 +20,7 @@ pub enum MountOption {
     weft mount home /mnt/home --read-only --foreground\n  weft umount /mnt/home\n\n\
     It needs root, and /dev/fuse (`modprobe fuse` where that is missing). `mount -t weft` and \
     /etc/fstab work where /sbin/mount.weft is a link to this program, as the packages have it; \
-    there, options are fabric=PLACE, timeout=SPAN, log-file=FILE, ro, nosuid, nodev and noexec:\n\n  \
+    there, options are fabric=PLACE, timeout=SPAN, log-file=FILE, ro, sync, nosuid, nodev and noexec:\n\n  \
     home  /mnt/home  weft  _netdev,fabric=10.0.0.1:4800  0  0")]
 pub struct MountArgs {
     /// The file system's name
@@ -37,6 +37,9 @@ pub struct MountArgs {
     /// Stay in the foreground; Ctrl-C or SIGTERM unmounts
     #[arg(long)]
     pub foreground: bool,
+    /// Have each write durable when it returns; otherwise what is written is so after fsync, or some seconds
+    #[arg(long)]
+    pub write_through: bool,
     /// How long a file operation waits while the fabric does not answer, such as 30s or 10m
     #[arg(long, value_name = "SPAN", default_value = "5m")]
     pub timeout: Span,

@@ -88,7 +88,7 @@ pub fn words_for_mount(args: &[OsString]) -> Result<Option<Vec<OsString>>, CliEr
             None if is_sloppy => {}
             None => {
                 let known =
-                    "known are fabric=PLACE, timeout=SPAN, log-file=FILE, ro, nosuid, nodev and noexec";
+                    "known are fabric=PLACE, timeout=SPAN, log-file=FILE, ro, sync, nosuid, nodev and noexec";
                 return Err(usage(&format!("mount option '{option}' is not known"), known));
             }
         }
@@ -108,6 +108,7 @@ fn words_of(option: &str) -> Option<Vec<String>> {
     }
     match option {
         "ro" => Some(vec!["--read-only".to_owned()]),
+        "sync" => Some(vec!["--write-through".to_owned()]),
         flag if FLAGS.contains(&flag) => Some(vec!["--options".to_owned(), flag.to_owned()]),
         ignored if IGNORED.contains(&ignored) || ignored.starts_with("x-") => Some(Vec::new()),
         _ => None,

@@ -70,6 +70,12 @@ impl Count {
         Count(bar)
     }
 
+    /// Likewise, of a total that has changed.
+    pub(crate) fn set_of(&self, done: u64, total: u64, note: &str) {
+        self.0.set_length(total);
+        self.set(done, note);
+    }
+
     pub(crate) fn set(&self, done: u64, note: &str) {
         self.0.set_position(done);
         self.0.set_message(note.to_owned());

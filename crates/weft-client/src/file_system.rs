@@ -120,6 +120,12 @@ impl FileSystem {
         self.session().mode
     }
 
+    /// How many shards its metadata have, as the map says that this client has; 0 if the file system is gone.
+    pub fn shards(&self) -> u16 {
+        let listed = |volume: &MapVolume| Ok(volume.files().map_or(0, |files| files.shards.len() as u16));
+        with_listed(self.session(), listed).unwrap_or(0)
+    }
+
     /// The layout of a new file for which nobody has said another: in the newest set of the map that this
     /// client has.
     ///

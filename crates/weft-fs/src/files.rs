@@ -11,6 +11,7 @@ use crate::mount::Mount;
 use crate::namespace::Namespace;
 use crate::open_file::{OpenFile, RESERVED_STEP};
 use crate::open_files::{Handle, OpenFiles};
+use crate::write_back::write_back_early;
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::rc::{Rc, Weak};
@@ -67,7 +68,9 @@ impl Files {
 
     /// Likewise, where no handle is one of those before.
     pub(crate) fn begin_behind(mount: Mount, before: &Files) -> Files {
-        Files::begin_after(mount, before.0.open.last_handle())
+        let files = Files::begin_after(mount, before.0.open.last_handle());
+        files.keep_back(before.0.open.write_back.is_on());
+        files
     }
 
     fn begin_after(mount: Mount, last_handle: u64) -> Files {
@@ -326,6 +329,10 @@ impl Files {
         to: (InodeNumber, &[u8]),
         mode: RenameMode,
     ) -> Result<(), FsError> {
+        // Whoever replaces a file with one that was written just now wants one of both, whatever dies.
+        if let Some(file) = self.0.open.unwritten(from.0, from.1) {
+            self.to_end(|_| async move { file.tell().await }).await?;
+        }
         let renamed = self.look(from.1, Operation::Rename(at(from.0, from.1), at(to.0, to.1), mode)).await;
         // What had the new name has another one, or none, and the answer is not about that.
         self.0.open.are_known_no_more();
@@ -378,35 +385,83 @@ impl Files {
         }
     }
 
-    /// Writes all of it: at this offset, or at the end by a handle that appends. The data is durable then;
-    /// size and time are so after [`Files::flush`], [`Files::sync`], or a second later.
+    /// Takes all of it: at this offset, or at the end by a handle that appends. Every mount sees it from then
+    /// on. Data, size and time are durable after [`Files::sync_handle`], [`Files::sync`], or some seconds later
+    /// (F14).
     ///
     /// # Errors
     /// If there is no space, or the data cannot be written.
     pub async fn write(&self, handle: u64, offset: u64, bufs: Vec<Buf>) -> Result<(), FsError> {
-        let Handle { file, appends } = self.0.open.by_handle(handle)?;
+        let Handle { file, appends, .. } = self.0.open.by_handle(handle)?;
+        if !self.0.open.write_back.is_on() {
+            return self.write_through(handle, offset, bufs).await;
+        }
+        if file.write_now((!appends).then_some(offset), &bufs) {
+            write_back_early(&file);
+            return Ok(());
+        }
         let write = |_| async move {
             match appends {
-                true => file.append(bufs).await,
-                false => file.write(offset, bufs).await,
+                true => file.append(bufs).await?,
+                false => file.write(offset, bufs).await?,
+            }
+            write_back_early(&file);
+            Ok(())
+        };
+        self.to_end(write).await
+    }
+
+    /// Likewise, and the data are durable when it returns; size and time are so later.
+    ///
+    /// # Errors
+    /// As [`Files::write`].
+    pub async fn write_through(&self, handle: u64, offset: u64, bufs: Vec<Buf>) -> Result<(), FsError> {
+        let Handle { file, appends, .. } = self.0.open.by_handle(handle)?;
+        let write = |_| async move {
+            match appends {
+                true => file.append_through(bufs).await,
+                false => file.write_through(offset, bufs).await,
             }
         };
         self.to_end(write).await
     }
 
-    /// Makes size and time durable of the file of a handle.
-    ///
-    /// # Errors
-    /// If no shard answers.
-    pub async fn flush(&self, handle: u64) -> Result<(), FsError> {
-        let file = self.file_of(handle)?;
-        self.to_end(|_| async move { file.tell().await }).await
+    /// Whether [`Files::write`] keeps data back; it does where nobody says otherwise. Not where space ends: a
+    /// program is to hear of that from its write.
+    pub fn keep_back(&self, is_on: bool) {
+        self.0.open.write_back.turn(is_on);
     }
 
-    /// Makes size and time durable of a file, whichever mount has written it.
+    /// A program has closed the file of a handle: says what was lost of it. What is kept goes on its way when
+    /// the last handle is released.
     ///
     /// # Errors
-    /// As [`Files::flush`].
+    /// Why something was lost that this handle has not heard of.
+    pub async fn flush(&self, handle: u64) -> Result<(), FsError> {
+        match self.is_over() {
+            // Nothing goes on its way any more.
+            true => self.sync_handle(handle).await,
+            false => {
+                let Handle { file, heard, .. } = self.0.open.by_handle(handle)?;
+                file.lost.tell(&heard)
+            }
+        }
+    }
+
+    /// Makes data, size and time durable of the file of a handle, whichever mount has written them.
+    ///
+    /// # Errors
+    /// If they cannot be; or why something was lost that this handle has not heard of.
+    pub async fn sync_handle(&self, handle: u64) -> Result<(), FsError> {
+        let Handle { file, heard, .. } = self.0.open.by_handle(handle)?;
+        let synced = self.sync(file.inode).await;
+        file.lost.tell(&heard).and(synced)
+    }
+
+    /// Makes data, size and time durable of a file, whichever mount has written it.
+    ///
+    /// # Errors
+    /// If they cannot be.
     pub async fn sync(&self, inode: InodeNumber) -> Result<(), FsError> {
         if let Some(file) = self.0.open.get(inode) {
             self.to_end(|_| async move { file.tell().await }).await?;
@@ -418,7 +473,7 @@ impl Files {
     /// Likewise, of all files.
     ///
     /// # Errors
-    /// As [`Files::flush`].
+    /// As [`Files::sync`].
     pub async fn sync_all(&self) -> Result<(), FsError> {
         self.to_end(|files| async move { files.0.open.tell_all().await }).await
     }
@@ -465,6 +520,7 @@ impl Files {
     /// # Errors
     /// If there is none.
     pub async fn xattr(&self, inode: InodeNumber, name: &[u8]) -> Result<Vec<u8>, FsError> {
+        self.tell_of(inode).await?;
         self.bytes(Operation::Xattr(inode, name.to_vec())).await
     }
 
@@ -490,6 +546,7 @@ impl Files {
         value: Vec<u8>,
         mode: XattrMode,
     ) -> Result<(), FsError> {
+        self.tell_of(inode).await?;
         self.look(b"", Operation::SetXattr(inode, name.to_vec(), value, mode)).await.map(drop)
     }
 
@@ -499,6 +556,15 @@ impl Files {
     /// If there is none.
     pub async fn remove_xattr(&self, inode: InodeNumber, name: &[u8]) -> Result<(), FsError> {
         self.look(b"", Operation::RemoveXattr(inode, name.to_vec())).await.map(drop)
+    }
+
+    /// Has the shard know what this mount has changed of an open file: access control lists follow permissions
+    /// and change them.
+    async fn tell_of(&self, inode: InodeNumber) -> Result<(), FsError> {
+        match self.0.open.get(inode) {
+            Some(file) => self.to_end(|_| async move { file.tell().await }).await,
+            None => Ok(()),
+        }
     }
 
     async fn look(&self, path: &[u8], operation: Operation) -> Result<Attributes, FsError> {

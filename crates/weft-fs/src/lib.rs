@@ -5,6 +5,8 @@
 
 mod all_names;
 mod caller;
+mod copy;
+mod dirty;
 mod error;
 mod files;
 mod hearing;
@@ -17,8 +19,10 @@ mod open_file;
 mod open_files;
 mod path;
 mod untold;
+mod write_back;
 
 pub use caller::{Caller, Shards, Unanswerable};
+pub use copy::FilePlace;
 pub use error::FsError;
 pub use files::{Files, HowToOpen};
 pub use lasting::LastingFiles;

@@ -114,7 +114,13 @@ impl<S: Shards> OpenFile<S> {
         locked.map(drop)
     }
 
+    /// What was written under a lock is durable before others have it: they may go by it, whatever dies.
     async fn unlock(&self, owner: LockOwner, range: (u64, u64)) -> Result<(), FsError> {
+        if !mutated(Mutation::LockBeforeData)
+            && let Err(error) = self.tell().await
+        {
+            tracing::debug!(inode = self.inode.0, %error, "what was written under a lock is not told");
+        }
         let _turn = self.lock_turn.lock().await;
         self.names.ask(b"", self.inode, Operation::Unlock(self.inode, owner, range)).await.map(drop)
     }

@@ -15,7 +15,9 @@ use weft_client::{AttachMode, AttachOptions, ClientError, Fabric, File, FileLayo
 use weft_rt::sync::join_all;
 use weft_rt::{Buf, Instant, now, random_u64};
 use weft_types::{Attributes, BLOCK_SIZE, SessionId, with_causes};
-use weft_wire::files::{Answer, AttributeChanges, FileError, FileRequest, Operation, SetTime};
+use weft_wire::files::{
+    Answer, AttributeChanges, FileError, FileRequest, Operation, SetTime, ShardState, TableCheck, UseOfShard,
+};
 
 /// Bytes of a file that are read or written by one call, and how many of these are under way.
 const PIECE_BYTES: usize = 1 << 20;
@@ -197,6 +199,45 @@ impl Mount {
                 Err(FsError::Changed { path: text(path) })
             }
             Err(error) => Err(error),
+        }
+    }
+
+    /// How many shards its metadata have.
+    pub fn shards(&self) -> u16 {
+        self.files.shards()
+    }
+
+    /// Has a shard compare what is in its tables, and says how that stands: asked again by the same number,
+    /// which nobody else has, until it is over. Others may be served first.
+    ///
+    /// # Errors
+    /// If the shard does not answer, or its server is of a release that cannot do it.
+    pub async fn check_shard(&self, shard: u16, number: u64) -> Result<TableCheck, FsError> {
+        match self.caller.call(shard, Operation::Check(number)).await? {
+            Answer::Check(check) => Ok(check),
+            _ => Err(FsError::OtherAnswer { shard }),
+        }
+    }
+
+    /// Who uses a shard.
+    ///
+    /// # Errors
+    /// As [`Mount::check_shard`].
+    pub async fn use_of_shard(&self, shard: u16) -> Result<UseOfShard, FsError> {
+        match self.caller.call(shard, Operation::Use).await? {
+            Answer::Use(used) => Ok(used),
+            _ => Err(FsError::OtherAnswer { shard }),
+        }
+    }
+
+    /// What a shard is made of, and what it has done.
+    ///
+    /// # Errors
+    /// As [`Mount::check_shard`].
+    pub async fn state_of_shard(&self, shard: u16) -> Result<ShardState, FsError> {
+        match self.caller.call(shard, Operation::State).await? {
+            Answer::State(state) => Ok(state),
+            _ => Err(FsError::OtherAnswer { shard }),
         }
     }
 

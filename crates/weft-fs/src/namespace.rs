@@ -148,8 +148,11 @@ impl<S: Shards> Namespace<S> {
     ) -> Result<Attributes, FsError> {
         let at = self.place(path, FileError::Exists).await?;
         let NewFile { mode, uid, gid } = new;
-        self.attributes_by(path, Operation::Create(at, NewInode { kind, mode, uid, gid, device: 0, target }))
-            .await
+        self.attributes_by(
+            path,
+            Operation::Create(at, NewInode { kind, mode, umask: 0, uid, gid, device: 0, target }),
+        )
+        .await
     }
 
     /// Attributes of an inode. `path` is what it is called in errors.

@@ -9,24 +9,29 @@
 //! file is made shorter before its bytes are given back, so whatever dies in between leaves bytes behind the
 //! end. Nobody reads these, and a file that grows over them has zeroes put there first.
 //!
+//! What programs write is kept for a while (`write_back.rs`): the size here counts it, and the shard hears of a
+//! size after the data are durable.
+//!
 //! What changes it is to be run to its end, whoever waits for it: it keeps its turn until the shard has
 //! answered, so that nothing late comes after what was done since.
 
 use crate::caller::Shards;
+use crate::dirty::Dirty;
 use crate::error::FsError;
 use crate::hearing::Hearing;
 use crate::lockers::Lockers;
 use crate::namespace::Namespace;
 use crate::untold::Untold;
-use std::cell::Cell;
+use crate::write_back::{Lost, WriteBack};
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 use weft_client::{ClientError, File};
 use weft_rt::sync::{Mutex, Notify};
-use weft_rt::{Buf, wall_clock_us};
+use weft_rt::{Buf, sleep, wall_clock_us};
 use weft_rules::{Mutation, mutated};
 use weft_types::{Attributes, BLOCK_SIZE, FileTime, InodeNumber, with_causes};
-use weft_wire::files::{Answer, AttributeChanges, FileError, HoldMode, Operation, SetTime};
+use weft_wire::files::{Answer, AttributeChanges, FileError, HoldMode, NameIn, Operation, SetTime};
 
 /// Bytes are reserved by multiples of this, and as many again as the file has, up to so many.
 pub(crate) const RESERVED_STEP: u64 = 256 << 10;
@@ -41,6 +46,9 @@ const STEP_BYTES: usize = 1 << 30;
 
 const BLOCK: u64 = BLOCK_SIZE as u64;
 
+/// How often it is looked whether other files have been written back.
+const ROOM_LOOKS_EVERY: Duration = Duration::from_millis(5);
+
 /// Who uses a file, and how often.
 pub(crate) struct OpenFile<S> {
     pub(crate) names: Namespace<S>,
@@ -53,8 +61,19 @@ pub(crate) struct OpenFile<S> {
     /// Held by whoever takes or gives back a lock, until the shard has answered: what is asked later is
     /// decided later.
     pub(crate) lock_turn: Mutex<()>,
-    /// Held by whoever changes the size, or what the shard knows.
+    /// Held by whoever writes back, waits while it changes the size, or changes what the shard knows.
     pub(crate) turn: Mutex<()>,
+    /// What is not written back.
+    pub(crate) dirty: Dirty,
+    /// Some of it is on its way.
+    pub(crate) is_flying: Cell<bool>,
+    /// It is being written back although nobody waits for that.
+    pub(crate) is_early: Cell<bool>,
+    /// What could not be written back.
+    pub(crate) lost: Lost,
+    pub(crate) write_back: Rc<WriteBack>,
+    /// The name under which this mount has made it.
+    pub(crate) made_as: RefCell<Option<NameIn>>,
     hearing: Rc<Hearing>,
     /// What the mount may do with it, as the shard knows. None if the shard does not know that it is open.
     mode: Cell<Option<HoldMode>>,
@@ -109,12 +128,19 @@ pub(crate) struct Found {
     pub mode: Option<HoldMode>,
     /// Up to where bytes may be written, if it was made by this mount just now: then nothing lies in it.
     pub reserved: Option<u64>,
+    /// The name under which this mount has made it.
+    pub made_as: Option<NameIn>,
 }
 
 impl<S: Shards> OpenFile<S> {
     /// A file that nobody uses yet.
-    pub(crate) fn new(names: Namespace<S>, hearing: Rc<Hearing>, found: Found) -> Rc<OpenFile<S>> {
-        let Found { attributes, data, mode, reserved } = found;
+    pub(crate) fn new(
+        names: Namespace<S>,
+        hearing: Rc<Hearing>,
+        write_back: Rc<WriteBack>,
+        found: Found,
+    ) -> Rc<OpenFile<S>> {
+        let Found { attributes, data, mode, reserved, made_as } = found;
         Rc::new(OpenFile {
             names,
             inode: attributes.inode,
@@ -123,6 +149,12 @@ impl<S: Shards> OpenFile<S> {
             lockers: Lockers::default(),
             lock_turn: Mutex::new(()),
             turn: Mutex::new(()),
+            dirty: Dirty::default(),
+            is_flying: Cell::new(false),
+            is_early: Cell::new(false),
+            lost: Lost::default(),
+            write_back,
+            made_as: RefCell::new(made_as),
             hearing,
             mode: Cell::new(mode),
             mode_turn: Mutex::new(()),
@@ -222,8 +254,10 @@ impl<S: Shards> OpenFile<S> {
     async fn give_up(&self, keeps: HoldMode) -> Result<(), FsError> {
         let _given_up = self.wait_until_idle().await;
         let _turn = self.turn.lock().await;
-        if !mutated(Mutation::GivenBackUntold) {
-            self.tell_in_turn().await?;
+        match (mutated(Mutation::GivenBackUntold), mutated(Mutation::GivenBackUnwritten)) {
+            (true, _) => {}
+            (_, true) => self.tell_size_in_turn().await?,
+            _ => self.tell_in_turn().await?,
         }
         self.names.ask(b"", self.inode, Operation::Hold(self.inode, keeps)).await?;
         self.mode.set(Some(keeps));
@@ -264,6 +298,8 @@ impl<S: Shards> OpenFile<S> {
     async fn release(&self) -> Result<(), FsError> {
         let _given_up = self.wait_until_idle().await;
         let _turn = self.turn.lock().await;
+        // What is lost was told.
+        let _ = self.write_back_in_turn().await;
         let changes = self.changes();
         self.names.ask(b"", self.inode, Operation::Release(self.inode, changes)).await?;
         self.untold.clear();
@@ -305,16 +341,116 @@ impl<S: Shards> OpenFile<S> {
         if offset >= size {
             return Ok(Vec::new());
         }
-        self.data.read(offset, length.min(size - offset)).await.map_err(|error| self.failed(&error))
+        self.settle_part(offset, offset.saturating_add(length)).await?;
+        let length = length.min(self.size.get().saturating_sub(offset));
+        self.data.read(offset, length).await.map_err(|error| self.failed(&error))
+    }
+
+    /// Takes all of it, and writes it back later ([`OpenFile::write_back`]). Size and time are durable with the
+    /// next [`OpenFile::tell`].
+    pub(crate) async fn write(&self, offset: u64, bufs: Vec<Buf>) -> Result<(), FsError> {
+        let end = self.end(offset, length_of(&bufs))?;
+        let _under_way = self.begin(HoldMode::Write).await?;
+        self.tell_owner().await?;
+        self.make_room().await?;
+        let turn = match self.has_place(offset, end) {
+            true => None,
+            false => {
+                let turn = self.turn.lock().await;
+                let turn = (!mutated(Mutation::GrowthWithoutTurn)).then_some(turn);
+                self.reserve(end).await?;
+                self.clear(offset).await?;
+                turn
+            }
+        };
+        self.take(offset, end, &bufs);
+        drop(turn);
+        Ok(())
+    }
+
+    /// Takes all of it at the end, wherever that is: as [`OpenFile::write`].
+    pub(crate) async fn append(&self, bufs: Vec<Buf>) -> Result<(), FsError> {
+        let length = length_of(&bufs);
+        let _under_way = self.begin(HoldMode::Write).await?;
+        self.tell_owner().await?;
+        self.make_room().await?;
+        loop {
+            // The end moves while it is waited for.
+            let offset = self.size.get();
+            let end = self.end(offset, length)?;
+            if self.has_place(offset, end) {
+                self.take(offset, end, &bufs);
+                return Ok(());
+            }
+            let _turn = self.turn.lock().await;
+            self.reserve(self.end(self.size.get(), length)?).await?;
+        }
+    }
+
+    /// Takes bytes at once, if nothing has to be waited for. Whether that is so.
+    pub(crate) fn write_now(&self, offset: Option<u64>, bufs: &[Buf]) -> bool {
+        let offset = offset.unwrap_or_else(|| self.size.get());
+        let Ok(end) = self.end(offset, length_of(bufs)) else { return false };
+        let is_ready = self.is_ready(HoldMode::Write) && !self.untold.has_owner();
+        let may_be = is_ready && self.write_back.has_room(self.dirty.bytes()) && self.has_place(offset, end);
+        if may_be {
+            self.take(offset, end, bufs);
+        }
+        may_be
+    }
+
+    /// Waits until bytes may be kept.
+    async fn make_room(&self) -> Result<(), FsError> {
+        while !self.write_back.has_room(self.dirty.bytes()) {
+            if self.dirty.is_empty() {
+                // Other files have all of it.
+                sleep(ROOM_LOOKS_EVERY).await;
+            }
+            self.write_back().await?;
+        }
+        Ok(())
+    }
+
+    /// Whether bytes may be taken at once: their place is reserved, and nothing shows before them.
+    fn has_place(&self, offset: u64, end: u64) -> bool {
+        let reserved = self.reserved.get();
+        let is_reserved = reserved.is_some_and(|reserved| end <= reserved)
+            || (reserved.is_some() && mutated(Mutation::WriteUnreserved));
+        let (size, leavings) = (self.size.get(), self.leavings.get());
+        is_reserved && (offset <= size || leavings <= size || mutated(Mutation::LeavingsSeen))
+    }
+
+    /// Takes bytes whose place is reserved.
+    fn take(&self, offset: u64, end: u64, bufs: &[Buf]) {
+        if end > self.size.get() {
+            self.leavings.set(self.leavings.get().max(end));
+            self.size.set(end);
+        }
+        self.keep(offset, bufs);
+        self.untold.note_write(now());
+    }
+
+    /// What lies behind the size that the shard knows was lost.
+    pub(crate) fn end_where_told(&self) {
+        let told = self.told_size.get();
+        if self.size.get() > told {
+            self.size.set(told);
+            self.forget_behind(told);
+        }
+    }
+
+    /// Puts bytes where they belong.
+    pub(crate) async fn put(&self, offset: u64, bufs: Vec<Buf>) -> Result<(), FsError> {
+        self.data.write(offset, bufs).await.map_err(|error| self.failed(&error))
     }
 
     /// Writes all of it. The data is durable then; that the file has grown is so with the next
     /// [`OpenFile::tell`].
-    pub(crate) async fn write(&self, offset: u64, bufs: Vec<Buf>) -> Result<(), FsError> {
-        let length: u64 = bufs.iter().map(|buf| buf.len() as u64).sum();
-        let end = self.end(offset, length)?;
+    pub(crate) async fn write_through(&self, offset: u64, bufs: Vec<Buf>) -> Result<(), FsError> {
+        let end = self.end(offset, length_of(&bufs))?;
         let _under_way = self.begin(HoldMode::Write).await?;
         self.tell_owner().await?;
+        self.settle_part(offset, end).await?;
         if end <= self.size.get() && self.reserved.get().is_some_and(|reserved| end <= reserved) {
             let written = self.data.write(offset, bufs).await;
             if end > self.size.get() || self.reserved.get().is_some_and(|reserved| end > reserved) {
@@ -333,9 +469,9 @@ impl<S: Shards> OpenFile<S> {
         Ok(())
     }
 
-    /// Writes all of it at the end, wherever that is: as [`OpenFile::write`].
-    pub(crate) async fn append(&self, bufs: Vec<Buf>) -> Result<(), FsError> {
-        let length: u64 = bufs.iter().map(|buf| buf.len() as u64).sum();
+    /// Writes all of it at the end, wherever that is: as [`OpenFile::write_through`].
+    pub(crate) async fn append_through(&self, bufs: Vec<Buf>) -> Result<(), FsError> {
+        let length = length_of(&bufs);
         let _under_way = self.begin(HoldMode::Write).await?;
         self.tell_owner().await?;
         let _turn = self.turn.lock().await;
@@ -392,6 +528,8 @@ impl<S: Shards> OpenFile<S> {
     }
 
     async fn resize_in_turn(&self, size: u64) -> Result<Attributes, FsError> {
+        self.write_back_in_turn().await?;
+        let count = self.untold.count();
         let is_shorter = size < self.size.get();
         if !is_shorter {
             self.reserve(0).await?;
@@ -403,9 +541,18 @@ impl<S: Shards> OpenFile<S> {
             self.write_zeroes(size, self.size.get()).await?;
         }
         let found = self.change(changes).await?;
-        self.untold.forget_time();
-        self.size.set(size);
+        if self.untold.count() == count {
+            self.untold.forget_time();
+        }
         self.told_size.set(size);
+        match is_shorter {
+            true => {
+                self.size.set(size);
+                self.forget_behind(size);
+            }
+            // Programs may have written behind it meanwhile.
+            false => self.size.set(self.size.get().max(size)),
+        }
         self.seen(found);
         if is_shorter {
             self.give_space_back().await?;
@@ -421,14 +568,15 @@ impl<S: Shards> OpenFile<S> {
         if offset >= end {
             return Ok(());
         }
+        self.settle_part(offset, end).await?;
         self.write_zeroes(offset, end).await?;
         self.untold.note_write(now());
         Ok(())
     }
 
-    /// Has the shard hear of size and time, durably.
+    /// Writes back, and has the shard hear of size and time, durably.
     pub(crate) async fn tell(&self) -> Result<(), FsError> {
-        if self.untold.is_none() {
+        if self.untold.is_none() && self.dirty.is_empty() && !self.is_flying.get() {
             return Ok(());
         }
         let _turn = self.turn.lock().await;
@@ -437,6 +585,14 @@ impl<S: Shards> OpenFile<S> {
 
     /// The same, by whoever has the turn.
     pub(crate) async fn tell_in_turn(&self) -> Result<(), FsError> {
+        if !mutated(Mutation::SizeBeforeData) {
+            self.write_back_in_turn().await?;
+        }
+        self.tell_size_in_turn().await
+    }
+
+    /// The data are durable.
+    async fn tell_size_in_turn(&self) -> Result<(), FsError> {
         let (count, size, changes) = (self.untold.count(), self.size.get(), self.changes());
         if changes == AttributeChanges::default() || mutated(Mutation::SizeNotTold) {
             return Ok(());
@@ -461,6 +617,7 @@ impl<S: Shards> OpenFile<S> {
     /// Where data or a hole begins at or behind an offset; `None` if there is none before the end.
     pub(crate) async fn find(&self, offset: u64, wants_data: bool) -> Result<Option<u64>, FsError> {
         let _under_way = self.begin(HoldMode::Read).await?;
+        self.settle().await?;
         let size = self.size.get();
         let mut at = offset;
         while at < size {
@@ -564,6 +721,10 @@ impl<S: Shards> OpenFile<S> {
             }
         }
     }
+}
+
+fn length_of(bufs: &[Buf]) -> u64 {
+    bufs.iter().map(|buf| buf.len() as u64).sum()
 }
 
 fn now() -> FileTime {

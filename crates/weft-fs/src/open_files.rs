@@ -8,13 +8,14 @@ use crate::error::FsError;
 use crate::hearing::Hearing;
 use crate::namespace::Namespace;
 use crate::open_file::{Found, OpenFile};
+use crate::write_back::WriteBack;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use weft_client::File;
 use weft_rt::sync::{Mutex, Notify, join_all};
 use weft_types::{Attributes, FileKind, InodeNumber};
-use weft_wire::files::{AttributeChanges, FileError, HoldMode, Operation};
+use weft_wire::files::{AttributeChanges, FileError, HoldMode, NameIn, Operation};
 
 /// The data of an inode with these attributes.
 type DataOf = Box<dyn Fn(&Attributes) -> Result<File, FsError>>;
@@ -24,11 +25,13 @@ pub(crate) struct Handle<S> {
     pub file: Rc<OpenFile<S>>,
     /// What is written goes to its end.
     pub appends: bool,
+    /// Of how many losses its user has heard.
+    pub heard: Rc<Cell<u64>>,
 }
 
 impl<S> Clone for Handle<S> {
     fn clone(&self) -> Self {
-        Handle { file: self.file.clone(), appends: self.appends }
+        Handle { file: self.file.clone(), appends: self.appends, heard: self.heard.clone() }
     }
 }
 
@@ -37,6 +40,7 @@ pub(crate) struct OpenFiles<S> {
     steady: Namespace<S>,
     hearing: Rc<Hearing>,
     data_of: DataOf,
+    pub(crate) write_back: Rc<WriteBack>,
     listed: RefCell<BTreeMap<InodeNumber, Rc<OpenFile<S>>>>,
     /// Inodes that are being opened.
     opening: RefCell<BTreeMap<InodeNumber, Rc<Mutex<()>>>>,
@@ -63,6 +67,7 @@ impl<S: Shards> OpenFiles<S> {
             steady,
             hearing,
             data_of: Box::new(data_of),
+            write_back: Rc::default(),
             listed: RefCell::default(),
             opening: RefCell::default(),
             creating: RefCell::default(),
@@ -122,7 +127,8 @@ impl<S: Shards> OpenFiles<S> {
     pub(crate) fn new_handle(&self, file: Rc<OpenFile<S>>, appends: bool) -> u64 {
         let handle = self.last_handle.get() + 1;
         self.last_handle.set(handle);
-        self.handles.borrow_mut().insert(handle, Handle { file, appends });
+        let heard = Rc::new(Cell::new(file.lost.count()));
+        self.handles.borrow_mut().insert(handle, Handle { file, appends, heard });
         handle
     }
 
@@ -130,9 +136,9 @@ impl<S: Shards> OpenFiles<S> {
     pub(crate) async fn open_all_of(&self, others: &OpenFiles<S>) {
         let handles: Vec<(u64, Handle<S>)> =
             others.handles.borrow().iter().map(|(handle, opened)| (*handle, opened.clone())).collect();
-        for (handle, Handle { file, appends }) in handles {
+        for (handle, Handle { file, appends, heard }) in handles {
             if let Ok(file) = self.take(file.inode, HoldMode::Open).await {
-                self.handles.borrow_mut().insert(handle, Handle { file, appends });
+                self.handles.borrow_mut().insert(handle, Handle { file, appends, heard });
             }
         }
     }
@@ -184,12 +190,16 @@ impl<S: Shards> OpenFiles<S> {
         operation: Operation,
         reserved: u64,
     ) -> Result<(Attributes, Rc<OpenFile<S>>), FsError> {
+        let made_as = match &operation {
+            Operation::CreateOpen(at, ..) => Some(at.clone()),
+            _ => None,
+        };
         let made = self.steady.attributes_by(name, operation).await?;
         // Somebody may have found the name, and opened the file, before this answer was here; and closed it.
         let file = self.in_turn(made.inode, async || match self.get(made.inode) {
             Some(file) => Ok(count_user(file)),
-            None if self.released.borrow().contains(&made.inode) => self.list(made, None, None),
-            None => self.list(made, Some(HoldMode::Write), Some(reserved)),
+            None if self.released.borrow().contains(&made.inode) => self.list(made, None, None, made_as),
+            None => self.list(made, Some(HoldMode::Write), Some(reserved), made_as),
         });
         Ok((made, file.await?))
     }
@@ -211,7 +221,7 @@ impl<S: Shards> OpenFiles<S> {
     async fn open_new(&self, inode: InodeNumber, mode: HoldMode) -> Result<Rc<OpenFile<S>>, FsError> {
         let attributes = self.steady.attributes_by(b"", Operation::Hold(inode, mode)).await?;
         let error = match attributes.kind {
-            FileKind::Regular => match self.list(attributes, Some(mode), None) {
+            FileKind::Regular => match self.list(attributes, Some(mode), None, None) {
                 Ok(file) => return Ok(file),
                 Err(error) => error,
             },
@@ -234,10 +244,12 @@ impl<S: Shards> OpenFiles<S> {
         attributes: Attributes,
         mode: Option<HoldMode>,
         reserved: Option<u64>,
+        made_as: Option<NameIn>,
     ) -> Result<Rc<OpenFile<S>>, FsError> {
         let data = (self.data_of)(&attributes)?;
-        let found = Found { attributes, data, mode, reserved };
-        let file = OpenFile::new(self.steady.clone(), self.hearing.clone(), found);
+        let found = Found { attributes, data, mode, reserved, made_as };
+        let shared = (self.hearing.clone(), self.write_back.clone());
+        let file = OpenFile::new(self.steady.clone(), shared.0, shared.1, found);
         self.listed.borrow_mut().insert(attributes.inode, file.clone());
         Ok(count_user(file))
     }
@@ -303,7 +315,16 @@ impl<S: Shards> OpenFiles<S> {
         join_all(open.iter().map(|file| file.leave())).await.into_iter().collect()
     }
 
-    /// Has the shard hear of the sizes and times of all.
+    /// The file that this mount has made under a name, and of which the shard has not heard all.
+    pub(crate) fn unwritten(&self, directory: InodeNumber, name: &[u8]) -> Option<Rc<OpenFile<S>>> {
+        let listed = self.listed.borrow();
+        let unwritten = listed.values().filter(|file| file.is_flying.get() || !file.dirty.is_empty());
+        let is_it = |at: &NameIn| at.directory == directory && at.name == name;
+        let mut found = unwritten.filter(|file| file.made_as.borrow().as_ref().is_some_and(is_it));
+        found.next().cloned()
+    }
+
+    /// Writes back what is kept of all, and has the shard hear of their sizes and times.
     pub(crate) async fn tell_all(&self) -> Result<(), FsError> {
         let open: Vec<Rc<OpenFile<S>>> = self.listed.borrow().values().cloned().collect();
         join_all(open.iter().map(|file| file.tell())).await.into_iter().collect()

@@ -42,6 +42,8 @@ const WANTED: u64 = init::ASYNC_READ
     | init::ATOMIC_O_TRUNC
     | init::EXPORT_SUPPORT
     | init::BIG_WRITES
+    | init::DONT_MASK
+    | init::POSIX_ACL
     | init::AUTO_INVAL_DATA
     | init::DO_READDIRPLUS
     | init::READDIRPLUS_AUTO

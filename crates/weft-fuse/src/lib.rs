@@ -37,4 +37,6 @@ mod tree;
 pub use error::FuseError;
 pub use mounts::{MountOptions, Unmount, WeftMount, mount_at, unmount, weft_mounts};
 pub use session::Session;
-pub use tree::{Allocate, Caching, Errno, HowToOpen, Opened, Reply, Seek, Space, Timeouts, Tree};
+pub use tree::{
+    Allocate, Caching, Durable, Errno, FilePlace, HowToOpen, Opened, Reply, Seek, Space, Timeouts, Tree,
+};

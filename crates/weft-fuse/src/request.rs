@@ -6,7 +6,7 @@
 
 use crate::device::{DATA_BYTES, Terms};
 use crate::proto::*;
-use crate::tree::{Allocate, Errno, HowToOpen, Seek};
+use crate::tree::{Allocate, Durable, Errno, FilePlace, HowToOpen, Seek};
 use weft_types::limits::{
     FILE_NAME_BYTES_MAX, LINK_TARGET_BYTES_MAX, XATTR_NAME_BYTES_MAX, XATTR_VALUE_BYTES_MAX,
 };
@@ -60,6 +60,7 @@ pub(crate) enum LookupName {
 pub(crate) struct Making {
     pub(crate) kind: FileKind,
     pub(crate) mode: u16,
+    pub(crate) umask: u16,
     pub(crate) device: u64,
     pub(crate) target: Vec<u8>,
 }
@@ -88,21 +89,22 @@ pub(crate) enum FuseOperation {
     Rename { name: Vec<u8>, to: InodeNumber, new_name: Vec<u8>, mode: RenameMode },
     Link { inode: InodeNumber, name: Vec<u8> },
     Open(Opening),
-    Create { name: Vec<u8>, mode: u16, opening: Opening },
-    CreateUnnamed { mode: u16, opening: Opening },
+    Create { name: Vec<u8>, mode: u16, umask: u16, opening: Opening },
+    CreateUnnamed { mode: u16, umask: u16, opening: Opening },
     Read { handle: u64, offset: u64, length: u32 },
-    Write { handle: u64, offset: u64, length: u32, kills_set_id: bool },
+    Write { handle: u64, offset: u64, length: u32, kills_set_id: bool, when: Durable },
     Flush { handle: u64, owner: LockOwner },
     Lock { handle: u64, lock: FileLock, waits: bool },
     Unlock { handle: u64, owner: LockOwner, range: (u64, u64) },
     FindLock { handle: u64, lock: FileLock },
+    Copy { from: FilePlace, to: FilePlace, length: u64 },
     Sync { handle: u64, data_only: bool },
     Release { handle: u64 },
     OpenDirectory,
     ReleaseDirectory,
     List { after: u64, length: u32, with_attributes: bool },
     Space,
-    SetXattr { name: Vec<u8>, value: Vec<u8>, mode: XattrMode },
+    SetXattr { name: Vec<u8>, value: Vec<u8>, mode: XattrMode, kills_set_gid: bool },
     Xattr { name: Vec<u8>, length: u32 },
     XattrNames { length: u32 },
     RemoveXattr(Vec<u8>),
@@ -283,6 +285,7 @@ fn decode_operation(header: &InHeader, mut f: Fields<'_>, terms: Terms) -> Resul
         op::REMOVEXATTR => FuseOperation::RemoveXattr(f.xattr_name()?),
         op::FALLOCATE => decode_allocate(f.take()?)?,
         op::LSEEK => decode_seek(f.take()?)?,
+        op::COPY_FILE_RANGE => decode_copy(InodeNumber(header.nodeid), f.take()?)?,
         op::SYNCFS => f.take::<SyncfsIn>().map(|_| FuseOperation::SyncAll)?,
         op::INTERRUPT => FuseOperation::Interrupt { unique: f.take::<InterruptIn>()?.unique },
         op::DESTROY => FuseOperation::Destroy,
@@ -328,13 +331,18 @@ fn decode_change(set: SetattrIn) -> Result<FuseOperation, Errno> {
 }
 
 fn decode_make(opcode: u32, mut f: Fields<'_>) -> Result<FuseOperation, Errno> {
-    let mut making = Making { kind: FileKind::Directory, mode: 0o777, device: 0, target: Vec::new() };
+    let (kind, target) = (FileKind::Directory, Vec::new());
+    let mut making = Making { kind, mode: 0o777, umask: 0, device: 0, target };
     match opcode {
-        op::MKDIR => making.mode = (f.take::<MkdirIn>()?.mode & PERMISSIONS) as u16,
+        op::MKDIR => {
+            let MkdirIn { mode, umask } = f.take()?;
+            (making.mode, making.umask) = ((mode & PERMISSIONS) as u16, (umask & PERMISSIONS) as u16);
+        }
         op::MKNOD => {
             let node: MknodIn = f.take()?;
             making.kind = kind_of(node.mode).ok_or(Errno(libc::EINVAL))?;
             making.mode = (node.mode & PERMISSIONS) as u16;
+            making.umask = (node.umask & PERMISSIONS) as u16;
             if matches!(making.kind, FileKind::CharacterDevice | FileKind::BlockDevice) {
                 // 12 bits of major and 20 of minor number lie as in `st_rdev`.
                 making.device = node.rdev.into();
@@ -393,12 +401,12 @@ fn opening(flags: u32, open_flags: u32) -> Opening {
 
 fn decode_create(opcode: u32, mut f: Fields<'_>) -> Result<FuseOperation, Errno> {
     let create: CreateIn = f.take()?;
-    let mode = (create.mode & PERMISSIONS) as u16;
+    let [mode, umask] = [create.mode, create.umask].map(|mode| (mode & PERMISSIONS) as u16);
     let opening = opening(create.flags, create.open_flags);
     // TMPFILE has a name as well, of which nothing is known.
     match opcode {
-        op::TMPFILE => f.text().map(|_| FuseOperation::CreateUnnamed { mode, opening }),
-        _ => Ok(FuseOperation::Create { name: f.name()?, mode, opening }),
+        op::TMPFILE => f.text().map(|_| FuseOperation::CreateUnnamed { mode, umask, opening }),
+        _ => Ok(FuseOperation::Create { name: f.name()?, mode, umask, opening }),
     }
 }
 
@@ -407,15 +415,20 @@ fn decode_write(mut f: Fields<'_>) -> Result<FuseOperation, Errno> {
     let length = data_length(write.size)?;
     f.bytes(length as usize)?;
     let kills_set_id = write.write_flags & WRITE_KILL_SUIDGID != 0;
-    Ok(FuseOperation::Write { handle: write.fh, offset: write.offset, length, kills_set_id })
+    let has = |flag| write.flags as i32 & flag == flag;
+    let when = match (has(libc::O_DSYNC), has(libc::O_DIRECT)) {
+        // O_SYNC is O_DSYNC with one bit more.
+        (true, _) => Durable::WithSize,
+        (_, true) => Durable::Data,
+        _ => Durable::Later,
+    };
+    Ok(FuseOperation::Write { handle: write.fh, offset: write.offset, length, kills_set_id, when })
 }
 
 fn decode_set_xattr(mut f: Fields<'_>, terms: Terms) -> Result<FuseOperation, Errno> {
     let set: SetxattrIn = f.take()?;
-    if terms.flags & init::SETXATTR_EXT != 0 {
-        // Its one flag is about ACLs, which are not agreed on.
-        f.take::<SetxattrExt>()?;
-    }
+    let kills_set_gid = terms.flags & init::SETXATTR_EXT != 0
+        && f.take::<SetxattrExt>()?.setxattr_flags & SETXATTR_ACL_KILL_SGID != 0;
     let mode = match set.flags as i32 {
         0 => XattrMode::Either,
         libc::XATTR_CREATE => XattrMode::Create,
@@ -426,7 +439,21 @@ fn decode_set_xattr(mut f: Fields<'_>, terms: Terms) -> Result<FuseOperation, Er
     if set.size as usize > XATTR_VALUE_BYTES_MAX {
         return Err(Errno(libc::E2BIG));
     }
-    Ok(FuseOperation::SetXattr { name, value: f.bytes(set.size as usize)?.to_vec(), mode })
+    let value = f.bytes(set.size as usize)?.to_vec();
+    Ok(FuseOperation::SetXattr { name, value, mode, kills_set_gid })
+}
+
+fn decode_copy(inode: InodeNumber, copy: CopyFileRangeIn) -> Result<FuseOperation, Errno> {
+    if copy.flags != 0 {
+        return Err(Errno(libc::EINVAL));
+    }
+    let from = FilePlace { inode, handle: copy.fh_in, offset: copy.off_in };
+    let to = FilePlace { inode: InodeNumber(copy.nodeid_out), handle: copy.fh_out, offset: copy.off_out };
+    let is_far = |place: &FilePlace| place.offset.checked_add(copy.len).is_none();
+    if is_far(&from) || is_far(&to) {
+        return Err(Errno(libc::EOVERFLOW));
+    }
+    Ok(FuseOperation::Copy { from, to, length: copy.len })
 }
 
 fn decode_allocate(range: FallocateIn) -> Result<FuseOperation, Errno> {

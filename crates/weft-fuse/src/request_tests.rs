@@ -75,6 +75,7 @@ fn messages() -> Vec<(u32, Vec<u8>)> {
         (op::REMOVEXATTR, b"user.a\0".to_vec()),
         (op::FALLOCATE, bytes_of(&range)),
         (op::LSEEK, bytes_of(&seek)),
+        (op::COPY_FILE_RANGE, bytes_of(&CopyFileRangeIn::default())),
         (op::SYNCFS, bytes_of(&SyncfsIn::default())),
         (op::INTERRUPT, bytes_of(&InterruptIn { unique: 6 })),
         (op::DESTROY, none.to_vec()),
@@ -115,7 +116,7 @@ fn a_message_is_understood_whole_and_refused_wherever_it_is_cut_off() {
         let longer = message(opcode, &[&body[..], &[0; 24]].concat());
         assert!(FuseRequest::decode(&longer, PLAIN).is_ok(), "a newer kernel's, operation {opcode}");
     }
-    assert_eq!(kinds.len(), 38);
+    assert_eq!(kinds.len(), 39);
 }
 
 #[test]
@@ -188,7 +189,25 @@ fn values_that_make_no_sense_are_refused() {
     let many = BatchForgetIn { count: u32::MAX, dummy: 0 };
     assert_eq!(decoded(op::BATCH_FORGET, &bytes_of(&many)), Err(libc::EIO));
     assert_eq!(decoded(op::INIT, &[0; 64]), Err(libc::EIO), "a second one");
-    for opcode in [34, 37, 39, 40, 47, 0, 19, 999] {
+    let copy = |flags, len| {
+        let range = CopyFileRangeIn { off_in: 1, flags, len, ..CopyFileRangeIn::default() };
+        decoded(op::COPY_FILE_RANGE, &bytes_of(&range)).map(drop)
+    };
+    assert_eq!(
+        (copy(0, 5), copy(1, 5), copy(0, u64::MAX)),
+        (Ok(()), Err(libc::EINVAL), Err(libc::EOVERFLOW))
+    );
+    let write = |flags| {
+        let write = WriteIn { size: 4, flags, ..WriteIn::default() };
+        match decoded(op::WRITE, &body(&write, b"data")) {
+            Ok(FuseOperation::Write { when, .. }) => when,
+            other => panic!("{other:?}"),
+        }
+    };
+    let flags = [libc::O_APPEND, libc::O_DIRECT, libc::O_DSYNC, libc::O_SYNC | libc::O_DIRECT];
+    let expected = [Durable::Later, Durable::Data, Durable::WithSize, Durable::WithSize];
+    assert_eq!(flags.map(|flags| write(flags as u32)), expected);
+    for opcode in [34, 37, 39, 40, 48, 0, 19, 999] {
         assert_eq!(decoded(opcode, &[0; 64]), Err(libc::ENOSYS));
     }
 }
@@ -227,9 +246,13 @@ fn an_extended_attribute_comes_with_and_without_the_longer_struct() {
         request.map(|request| request.operation).map_err(|refusal| refusal.errno.0)
     };
     let name = b"user.a".to_vec();
-    let expected = FuseOperation::SetXattr { name, value: b"abc".to_vec(), mode: XattrMode::Create };
-    assert_eq!(set(PLAIN, b"", 3, b"abc"), Ok(expected.clone()));
-    assert_eq!(set(EXT, &[0; 8], 3, b"abc"), Ok(expected));
+    let expected = |kills_set_gid| {
+        let (name, value, mode) = (name.clone(), b"abc".to_vec(), XattrMode::Create);
+        Ok(FuseOperation::SetXattr { name, value, mode, kills_set_gid })
+    };
+    assert_eq!(set(PLAIN, b"", 3, b"abc"), expected(false));
+    assert_eq!(set(EXT, &[0; 8], 3, b"abc"), expected(false));
+    assert_eq!(set(EXT, &[1, 0, 0, 0, 0, 0, 0, 0], 3, b"abc"), expected(true));
     assert_eq!(set(PLAIN, b"", 4, b"abc"), Err(libc::EIO));
     assert_eq!(set(PLAIN, b"", 65_537, &[0; 65_537]), Err(libc::E2BIG));
 }

@@ -20,6 +20,9 @@ const SET_GID: u16 = 0o2000;
 /// `S_IXGRP`.
 const GROUP_EXECUTES: u16 = 0o010;
 
+/// The most that one request copies within the mount.
+const COPIED_AT_ONCE: u64 = 1 << 30;
+
 /// Carries a request out. `data` is that of a WRITE.
 pub(crate) async fn carry_out<T: Tree>(tree: &T, request: FuseRequest, data: Buf) -> Reply<Answer> {
     let (node, owner) = (request.node, (request.uid, request.gid));
@@ -44,13 +47,14 @@ pub(crate) async fn carry_out<T: Tree>(tree: &T, request: FuseRequest, data: Buf
         }
         FuseOperation::Link { inode, name } => Answer::entry(&tree.link(inode, node, &name).await?, kept()),
         FuseOperation::Open(opening) => return open(tree, node, opening).await,
-        FuseOperation::Create { name, mode, opening } => {
-            let created = tree.create(node, &name, new_file(mode, owner), opening.how).await;
+        FuseOperation::Create { name, mode, umask, opening } => {
+            let created = tree.create(node, &name, new_file((mode, umask), owner), opening.how).await;
             let (made, opened) = created.map_err(|errno| taken(errno, opening))?;
             Answer::created(&made, kept(), opened, opening.is_direct)
         }
-        FuseOperation::CreateUnnamed { mode, opening } => {
-            let (made, opened) = tree.create_unnamed(node, new_file(mode, owner), opening.how).await?;
+        FuseOperation::CreateUnnamed { mode, umask, opening } => {
+            let new = new_file((mode, umask), owner);
+            let (made, opened) = tree.create_unnamed(node, new, opening.how).await?;
             Answer::created(&made, kept(), opened, opening.is_direct)
         }
         FuseOperation::SyncAll => done(tree.sync_all().await)?,
@@ -59,8 +63,12 @@ pub(crate) async fn carry_out<T: Tree>(tree: &T, request: FuseRequest, data: Buf
             list(tree, Listing { directory: node, after, length, with_attributes }).await?
         }
         FuseOperation::Space => Answer::space(&tree.space().await?),
-        FuseOperation::SetXattr { name, value, mode } => {
-            done(tree.set_xattr(node, &name, &value, mode).await)?
+        FuseOperation::SetXattr { name, value, mode, kills_set_gid } => {
+            tree.set_xattr(node, &name, &value, mode).await?;
+            if kills_set_gid {
+                remove_bits(tree, node, SET_GID).await?;
+            }
+            Answer::done()
         }
         FuseOperation::Xattr { name, length } => sized(tree.xattr(node, &name).await?, length)?,
         FuseOperation::XattrNames { length } => sized(joined(tree.xattr_names(node).await?)?, length)?,
@@ -87,11 +95,11 @@ async fn carry_out_on_data<T: Tree>(
                 false => return Err(Errno(libc::EIO)),
             }
         }
-        FuseOperation::Write { handle, offset, kills_set_id, .. } => {
+        FuseOperation::Write { handle, offset, kills_set_id, when, .. } => {
             if kills_set_id {
                 remove_set_id(tree, inode).await?;
             }
-            let size = tree.write(inode, handle, offset, data).await?;
+            let size = tree.write(inode, handle, offset, data, when).await?;
             Answer::of(&WriteOut { size, padding: 0 })
         }
         FuseOperation::Flush { handle, owner } => done(tree.flush(inode, handle, owner).await)?,
@@ -109,6 +117,12 @@ async fn carry_out_on_data<T: Tree>(
         }
         FuseOperation::Seek { handle, offset, what } => {
             Answer::of(&LseekOut { offset: tree.seek(inode, handle, offset, what).await? })
+        }
+        FuseOperation::Copy { from, to, length } => {
+            // The kernel takes 32 bits of it.
+            let length = length.min(COPIED_AT_ONCE);
+            let size = tree.copy(from, to, length).await?.min(length) as u32;
+            Answer::of(&WriteOut { size, padding: 0 })
         }
         operation => unreachable!("{operation:?} is carried out elsewhere, or has no answer"),
     })
@@ -167,6 +181,15 @@ async fn remove_set_id<T: Tree>(tree: &T, inode: InodeNumber) -> Reply<()> {
     Ok(())
 }
 
+async fn remove_bits<T: Tree>(tree: &T, inode: InodeNumber, bits: u16) -> Reply<()> {
+    let mode = tree.attributes(inode).await?.mode;
+    if mode & bits != 0 {
+        let mode = Some(mode & !bits);
+        tree.change(inode, None, AttributeChanges { mode, ..AttributeChanges::default() }).await?;
+    }
+    Ok(())
+}
+
 /// `S_ISGID` without `S_IXGRP` is not about execution (`FUSE_HANDLE_KILLPRIV_V2`).
 fn without_set_id(mode: u16) -> u16 {
     match mode & GROUP_EXECUTES {
@@ -176,12 +199,13 @@ fn without_set_id(mode: u16) -> u16 {
 }
 
 fn new_inode(making: Making, (uid, gid): (u32, u32)) -> NewInode {
-    let Making { kind, mode, device, target } = making;
-    NewInode { kind, mode, uid, gid, device, target }
+    let Making { kind, mode, umask, device, target } = making;
+    NewInode { kind, mode, umask, uid, gid, device, target }
 }
 
-fn new_file(mode: u16, owner: (u32, u32)) -> NewInode {
-    new_inode(Making { kind: FileKind::Regular, mode, device: 0, target: Vec::new() }, owner)
+fn new_file((mode, umask): (u16, u16), owner: (u32, u32)) -> NewInode {
+    let (kind, target) = (FileKind::Regular, Vec::new());
+    new_inode(Making { kind, mode, umask, device: 0, target }, owner)
 }
 
 /// Why a file was not made. Where its name was taken meanwhile and may be taken, `ESTALE` has the kernel

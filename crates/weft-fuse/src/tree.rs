@@ -102,6 +102,29 @@ pub enum Seek {
     Hole,
 }
 
+/// What of a write is durable when it returns.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Durable {
+    /// Nothing: it is so after [`Tree::sync`], or when the tree sees fit.
+    #[default]
+    Later,
+    /// The data (`O_DIRECT`).
+    Data,
+    /// The data, the size and what else is needed to read them (`O_DSYNC`, `O_SYNC`).
+    WithSize,
+}
+
+/// A place in an open file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FilePlace {
+    /// The file.
+    pub inode: InodeNumber,
+    /// By what it is open.
+    pub handle: u64,
+    /// In bytes from the beginning.
+    pub offset: u64,
+}
+
 /// How much there is room for, in blocks of 4096 bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Space {
@@ -206,16 +229,22 @@ pub trait Tree: 'static {
     ) -> impl Future<Output = Reply<Vec<Buf>>>;
 
     /// Writes all of the data (at most 1 MiB); returns its length. Data of 4096 bytes and more begin at a
-    /// multiple of 4096 in memory.
+    /// multiple of 4096 in memory. `when` says what has to be durable when it returns.
     fn write(
         &self,
         inode: InodeNumber,
         handle: u64,
         offset: u64,
         data: Buf,
+        when: Durable,
     ) -> impl Future<Output = Reply<u32>>;
 
-    /// A descriptor of the open file was closed; an error is that of `close`. May come more than once. A
+    /// Copies up to `length` bytes from one place to another, which may be in the same file but do not overlap
+    /// then; returns how many: fewer at the end of what is read, or where that takes long.
+    fn copy(&self, from: FilePlace, to: FilePlace, length: u64) -> impl Future<Output = Reply<u64>>;
+
+    /// A descriptor of the open file was closed; an error is that of `close`. Nothing has to be durable then.
+    /// May come more than once. A
     /// process that had it has no locks on ranges of the file any more, by whatever handle it took them:
     /// `owner` is such a process.
     fn flush(&self, inode: InodeNumber, handle: u64, owner: LockOwner) -> impl Future<Output = Reply<()>>;

@@ -32,6 +32,7 @@ fn operations() -> Vec<Operation> {
     let made = |kind, target: &[u8]| NewInode {
         kind,
         mode: 0o644,
+        umask: 0o022,
         uid: 1,
         gid: 2,
         device: 0,
@@ -71,6 +72,9 @@ fn operations() -> Vec<Operation> {
         Operation::Target(InodeNumber(3)),
         Operation::Xattr(inode, b"user.a".to_vec()),
         Operation::XattrNames(inode),
+        Operation::Check(9),
+        Operation::Use,
+        Operation::State,
     ]
 }
 

@@ -77,7 +77,10 @@ fn name(n: u64) -> NameIn {
 
 fn create(n: u64) -> Operation {
     let kind = FileKind::Regular;
-    Operation::Create(name(n), NewInode { kind, mode: 0o644, uid: 0, gid: 0, device: 0, target: Vec::new() })
+    Operation::Create(
+        name(n),
+        NewInode { kind, mode: 0o644, umask: 0, uid: 0, gid: 0, device: 0, target: Vec::new() },
+    )
 }
 
 /// Carries out so many operations; each session's numbers begin behind `before`.

@@ -1,164 +1,39 @@
 //! Whether the tables of a shard agree with each other.
+//!
+//! The tables are read a few items at a time, so that a shard serves meanwhile. What one item says of another
+//! is compared at once. How many names an inode has is known only when all names were read: this holds for
+//! inodes that nothing has changed since ([`Tables::watch`]).
 
+use crate::finding::TableFinding;
 use crate::key::{Key, KeyParts, Table};
-use crate::record::{Entry, Inode, Part};
+use crate::record::{Entry, Inode, Value};
 use crate::tables::Tables;
-use std::collections::BTreeMap;
-use std::fmt;
+use std::collections::{BTreeMap, BTreeSet};
 use weft_types::limits::FILE_OPERATIONS_MAX;
 use weft_types::{FileKind, InodeNumber};
 
-/// Something in the tables that contradicts something else.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum TableFinding {
-    /// A name stands for an inode that is not there.
-    NoInode {
-        /// Where the name is.
-        directory: InodeNumber,
-        /// The name.
-        name: Vec<u8>,
-        /// What it stands for.
-        inode: InodeNumber,
-    },
-    /// A name says another kind than its inode.
-    OtherKind {
-        /// The inode.
-        inode: InodeNumber,
-        /// What the name says.
-        named: FileKind,
-        /// What it is.
-        kind: FileKind,
-    },
-    /// An entry is where its name's hash does not put it.
-    OtherHash {
-        /// Where the name is.
-        directory: InodeNumber,
-        /// The name.
-        name: Vec<u8>,
-    },
-    /// Something belongs to an inode that is not there, or to one that has no such things.
-    NoOwner {
-        /// What it is.
-        what: &'static str,
-        /// Whose it would be.
-        inode: InodeNumber,
-    },
-    /// An inode has another number of names than it says.
-    Links {
-        /// The inode.
-        inode: InodeNumber,
-        /// What it says.
-        said: u32,
-        /// Names that are there.
-        found: u32,
-    },
-    /// A directory has another number of entries or of directories than it says.
-    Counted {
-        /// The directory.
-        directory: InodeNumber,
-        /// Entries and directories, as it says.
-        said: (u64, u32),
-        /// Entries and directories that are there.
-        found: (u64, u32),
-    },
-    /// A directory says that it is in one where it has no name.
-    Parent {
-        /// The directory.
-        directory: InodeNumber,
-        /// Where it says that it is.
-        said: InodeNumber,
-        /// Where its name is.
-        found: Option<InodeNumber>,
-    },
-    /// An inode without a name is not to be purged, or one with a name is.
-    Orphan {
-        /// The inode.
-        inode: InodeNumber,
-        /// Its names.
-        links: u32,
-        /// Whether it is to be purged.
-        is_listed: bool,
-    },
-    /// An inode may be made again: its number is not below those that are reserved.
-    NotReserved {
-        /// The inode.
-        inode: InodeNumber,
-    },
-    /// More answers of a session are kept than may be, or some that it has.
-    Answers {
-        /// The session.
-        session: u64,
-        /// How many.
-        kept: u64,
-    },
-    /// Two owners have locks of an inode that exclude each other.
-    Locks {
-        /// The inode.
-        inode: InodeNumber,
-    },
-    /// A value in several pieces is not whole.
-    Pieces {
-        /// The inode.
-        inode: InodeNumber,
-    },
-}
+/// Entries of a directory that is changed all the time which are counted at once: some milliseconds.
+const COUNTED_AT_ONCE: u64 = 32_768;
 
-impl fmt::Display for TableFinding {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let text = |name: &[u8]| name.escape_ascii().to_string();
-        match self {
-            TableFinding::NoInode { directory, name, inode } => {
-                write!(
-                    f,
-                    "name {:?} in directory {directory} stands for inode {inode}, which is not there",
-                    text(name)
-                )
-            }
-            TableFinding::OtherKind { inode, named, kind } => {
-                write!(f, "a name says that inode {inode} is {named:?}, it is {kind:?}")
-            }
-            TableFinding::OtherHash { directory, name } => {
-                write!(f, "name {:?} in directory {directory} is not where its hash puts it", text(name))
-            }
-            TableFinding::NoOwner { what, inode } => write!(f, "{what} of inode {inode}, which has none"),
-            TableFinding::Links { inode, said, found } => {
-                write!(f, "inode {inode} says that it has {said} names, {found} are there")
-            }
-            TableFinding::Counted { directory, said, found } => {
-                write!(
-                    f,
-                    "directory {directory} counts {said:?} entries and directories, {found:?} are there"
-                )
-            }
-            TableFinding::Parent { directory, said, found } => {
-                write!(f, "directory {directory} says that it is in {said}, its name is in {found:?}")
-            }
-            TableFinding::Orphan { inode, links, is_listed } => {
-                write!(
-                    f,
-                    "inode {inode} has {links} names, and is {}to be purged",
-                    if *is_listed { "" } else { "not " }
-                )
-            }
-            TableFinding::NotReserved { inode } => write!(f, "inode {inode} may be made again"),
-            TableFinding::Answers { session, kept } => write!(f, "session {session} has {kept} answers kept"),
-            TableFinding::Locks { inode } => write!(f, "two locks of inode {inode} exclude each other"),
-            TableFinding::Pieces { inode } => write!(f, "a value of inode {inode} is not whole"),
-        }
-    }
-}
+/// The tables that are read, in this order: names before what has them.
+const ORDER: [Table; 10] = [
+    Table::Entry,
+    Table::Inode,
+    Table::Orphan,
+    Table::Part,
+    Table::Target,
+    Table::Xattr,
+    Table::Lock,
+    Table::Held,
+    Table::Session,
+    Table::Answer,
+];
 
 /// Everything in the tables of a shard that contradicts something else; inodes of other shards are not looked
 /// for.
 pub fn check_tables(tables: &Tables) -> Vec<TableFinding> {
-    let mut check = Check { tables, findings: Vec::new(), seen: BTreeMap::new() };
-    check.entries();
-    check.inodes();
-    check.orphans();
-    check.owned();
-    check.held();
-    check.locks();
-    check.sessions();
+    let mut check = Pass::default();
+    while !check.step(tables, usize::MAX) {}
     check.findings
 }
 
@@ -171,182 +46,338 @@ struct Seen {
     directories: u32,
 }
 
-struct Check<'t> {
-    tables: &'t Tables,
-    findings: Vec<TableFinding>,
+/// One reading of all tables.
+#[derive(Default)]
+pub(crate) struct Pass {
+    /// The table that is read, by its place in the order.
+    at: usize,
+    /// The item that was read last.
+    last: Option<Key>,
     seen: BTreeMap<InodeNumber, Seen>,
+    /// The inode whose locks were compared last.
+    locked: Option<InodeNumber>,
+    /// Items that were read.
+    pub(crate) read: u64,
+    /// Inodes that were compared.
+    pub(crate) inodes: u64,
+    /// Names that were read.
+    pub(crate) names: u64,
+    /// Inodes without a name.
+    pub(crate) orphans: u64,
+    /// Inodes whose names seem wrong, and which were changed since the pass began.
+    pub(crate) unsettled: BTreeSet<InodeNumber>,
+    pub(crate) findings: Vec<TableFinding>,
 }
 
-impl Check<'_> {
-    fn is_here(&self, inode: InodeNumber) -> bool {
-        self.tables.shard().is_some_and(|record| record.number == inode.shard())
+impl Pass {
+    /// Reads at most `most` items more, and says whether these were the last ones. Nothing may change the
+    /// tables meanwhile; between two steps it may, if they are watched.
+    pub(crate) fn step(&mut self, tables: &Tables, most: usize) -> bool {
+        let mut left = most;
+        while let Some(table) = ORDER.get(self.at) {
+            let items = tables.behind(*table, self.last.as_ref());
+            let mut last = None;
+            for (key, value) in items.take(left) {
+                left -= 1;
+                self.item(tables, key, value);
+                last = Some(key);
+            }
+            if left == 0 {
+                self.last = last.cloned().or(self.last.take());
+                return false;
+            }
+            if *table == Table::Inode {
+                self.left_over(tables);
+            }
+            (self.at, self.last) = (self.at + 1, None);
+        }
+        true
     }
 
-    fn entries(&mut self) {
-        for (key, value) in self.tables.of(Table::Entry) {
-            let Some(KeyParts::Entry(directory, hash, name)) = key.parts() else { continue };
-            let entry = Entry::decode(value).expect("values are checked");
-            if hash != self.tables.hash(directory, name) {
-                self.findings.push(TableFinding::OtherHash { directory, name: name.to_vec() });
+    fn item(&mut self, tables: &Tables, key: &Key, value: &Value) {
+        self.read += 1;
+        match key.parts() {
+            Some(KeyParts::Entry(directory, hash, name)) => {
+                self.entry(tables, (directory, hash, name), value);
             }
-            let of_directory = self.seen.entry(directory).or_default();
-            of_directory.entries += 1;
-            of_directory.directories += u32::from(entry.kind == FileKind::Directory);
-            let named = self.seen.entry(entry.inode).or_default();
-            named.names += 1;
-            named.parent = Some(directory);
-            match self.tables.inode(entry.inode) {
-                None if self.is_here(entry.inode) => {
-                    let name = name.to_vec();
-                    self.findings.push(TableFinding::NoInode { directory, name, inode: entry.inode });
+            Some(KeyParts::Inode(_)) => self.inode(tables, value),
+            Some(KeyParts::Orphan(inode)) => {
+                self.orphans += 1;
+                self.owner(tables, "an order to purge", inode, |_| true);
+            }
+            Some(KeyParts::Part(inode, _)) => {
+                self.owner(tables, "a part of a directory", inode, |kind| kind == FileKind::Directory);
+            }
+            Some(KeyParts::Target(inode, piece)) => {
+                self.owner(tables, "a target", inode, |kind| kind == FileKind::Symlink);
+                self.pieces(tables, inode, piece, |piece| Key::target(inode, piece));
+            }
+            Some(KeyParts::Xattr(inode, name, piece)) => {
+                self.owner(tables, "an extended attribute", inode, |_| true);
+                self.pieces(tables, inode, piece, |piece| Key::xattr(inode, name, piece));
+            }
+            Some(KeyParts::Lock(inode, session, ..)) => {
+                // Who has a lock has the inode open.
+                if tables.get(&Key::held(inode, session)).is_none() {
+                    self.findings.push(TableFinding::NoOwner { what: "a lock", inode });
                 }
-                Some(inode) if inode.attributes.kind != entry.kind => {
-                    let kind = inode.attributes.kind;
-                    self.findings.push(TableFinding::OtherKind {
-                        inode: entry.inode,
-                        named: entry.kind,
-                        kind,
-                    });
+                self.locks(tables, inode);
+            }
+            Some(KeyParts::Held(inode, _)) => self.owner(tables, "a hold", inode, |_| true),
+            Some(KeyParts::Session(session)) => {
+                let answers = tables.from(Key::answer(session, 0)).map_while(|(key, _)| match key.parts() {
+                    Some(KeyParts::Answer(of, _)) if of == session => Some(()),
+                    _ => None,
+                });
+                let kept = answers.take(FILE_OPERATIONS_MAX as usize + 1).count() as u64;
+                if kept > FILE_OPERATIONS_MAX {
+                    self.findings.push(TableFinding::Answers { session: session.0, kept });
                 }
-                _ => {}
+            }
+            Some(KeyParts::Answer(session, number)) => {
+                if tables.session(session).is_none_or(|answered| number <= answered) {
+                    self.findings.push(TableFinding::Answers { session: session.0, kept: u64::MAX });
+                }
+            }
+            Some(KeyParts::Shard) | None => {}
+        }
+    }
+
+    fn entry(&mut self, tables: &Tables, (directory, hash, name): (InodeNumber, u64, &[u8]), value: &Value) {
+        let entry = Entry::decode(value).expect("values are checked");
+        self.names += 1;
+        if hash != tables.hash(directory, name) {
+            self.findings.push(TableFinding::OtherHash { directory, name: name.to_vec() });
+        }
+        let of_directory = self.seen.entry(directory).or_default();
+        of_directory.entries += 1;
+        of_directory.directories += u32::from(entry.kind == FileKind::Directory);
+        let named = self.seen.entry(entry.inode).or_default();
+        named.names += 1;
+        named.parent = Some(directory);
+        match tables.inode(entry.inode) {
+            None if is_here(tables, entry.inode) => {
+                let name = name.to_vec();
+                self.findings.push(TableFinding::NoInode { directory, name, inode: entry.inode });
+            }
+            Some(inode) if inode.attributes.kind != entry.kind => {
+                let kind = inode.attributes.kind;
+                self.findings.push(TableFinding::OtherKind { inode: entry.inode, named: entry.kind, kind });
+            }
+            _ => {}
+        }
+    }
+
+    fn inode(&mut self, tables: &Tables, value: &Value) {
+        let Inode { attributes, parent, .. } = Inode::decode(value).expect("values are checked");
+        self.inodes += 1;
+        let inode = attributes.inode;
+        let seen = self.seen.remove(&inode).unwrap_or_default();
+        if inode.counter() >= tables.shard().map_or(0, |record| record.reserved) {
+            self.findings.push(TableFinding::NotReserved { inode });
+        }
+        let is_root = inode == InodeNumber::ROOT;
+        let found = match attributes.kind {
+            FileKind::Directory if seen.names == 1 || is_root => 2,
+            _ => seen.names,
+        };
+        if found != attributes.links {
+            self.of_names(tables, TableFinding::Links { inode, said: attributes.links, found });
+        }
+        if attributes.kind == FileKind::Directory {
+            let found = if is_root { Some(inode) } else { seen.parent };
+            if found.is_some() && found != Some(parent) {
+                self.of_names(tables, TableFinding::Parent { directory: inode, said: parent, found });
+            }
+            self.count(tables, inode, (seen.entries, seen.directories));
+        }
+        let is_listed = tables.get(&Key::orphan(inode)).is_some();
+        if is_listed != (attributes.links == 0) {
+            self.findings.push(TableFinding::Orphan { inode, links: attributes.links, is_listed });
+        }
+    }
+
+    fn count(&mut self, tables: &Tables, directory: InodeNumber, mut found: (u64, u32)) {
+        let part = tables.part(directory).unwrap_or_default();
+        let said = (part.entries, part.directories);
+        if said == found {
+            return;
+        }
+        if tables.is_touched(directory) && part.entries <= COUNTED_AT_ONCE {
+            found = (0, 0);
+            for entry in tables.entries(directory).take(2 * COUNTED_AT_ONCE as usize) {
+                found = (found.0 + 1, found.1 + u32::from(entry.kind == FileKind::Directory));
+            }
+            if said != found {
+                self.findings.push(TableFinding::Counted { directory, said, found });
+            }
+            return;
+        }
+        self.of_names(tables, TableFinding::Counted { directory, said, found });
+    }
+
+    /// Something that was found by counting names: it is so unless the inode was changed meanwhile.
+    fn of_names(&mut self, tables: &Tables, finding: TableFinding) {
+        match finding.inode().filter(|inode| tables.is_touched(*inode)) {
+            Some(inode) => drop(self.unsettled.insert(inode)),
+            None => self.findings.push(finding),
+        }
+    }
+
+    /// What is left when all inodes were read has entries and no inode.
+    fn left_over(&mut self, tables: &Tables) {
+        for (inode, seen) in std::mem::take(&mut self.seen) {
+            if seen.entries > 0 && is_here(tables, inode) {
+                self.of_names(tables, TableFinding::NoOwner { what: "entries", inode });
             }
         }
     }
 
-    fn inodes(&mut self) {
-        let reserved = self.tables.shard().map_or(0, |record| record.reserved);
-        for (_, value) in self.tables.of(Table::Inode) {
-            let Inode { attributes, parent, .. } = Inode::decode(value).expect("values are checked");
-            let inode = attributes.inode;
-            let seen = self.seen.remove(&inode).unwrap_or_default();
-            if inode.counter() >= reserved {
-                self.findings.push(TableFinding::NotReserved { inode });
-            }
-            let is_root = inode == InodeNumber::ROOT;
-            let found = match attributes.kind {
-                FileKind::Directory if seen.names == 1 || is_root => 2,
-                _ => seen.names,
-            };
-            if found != attributes.links {
-                self.findings.push(TableFinding::Links { inode, said: attributes.links, found });
-            }
-            if attributes.kind == FileKind::Directory {
-                self.directory(inode, parent, &seen, is_root);
-            }
-            let is_listed = self.tables.get(&Key::orphan(inode)).is_some();
-            if is_listed != (attributes.links == 0) {
-                self.findings.push(TableFinding::Orphan { inode, links: attributes.links, is_listed });
-            }
+    /// No two locks exclude each other.
+    fn locks(&mut self, tables: &Tables, inode: InodeNumber) {
+        if self.locked.replace(inode) == Some(inode) {
+            return;
         }
-        // What is left has entries and no inode.
-        let left = std::mem::take(&mut self.seen).into_iter().filter(|(_, seen)| seen.entries > 0);
-        let left: Vec<InodeNumber> =
-            left.map(|(inode, _)| inode).filter(|inode| self.is_here(*inode)).collect();
-        self.findings.extend(left.into_iter().map(|inode| TableFinding::NoOwner { what: "entries", inode }));
-    }
-
-    fn directory(&mut self, directory: InodeNumber, parent: InodeNumber, seen: &Seen, is_root: bool) {
-        let found = if is_root { Some(directory) } else { seen.parent };
-        if found.is_some() && found != Some(parent) {
-            self.findings.push(TableFinding::Parent { directory, said: parent, found });
-        }
-        let part = self.tables.part(directory).unwrap_or_default();
-        let (said, found) = ((part.entries, part.directories), (seen.entries, seen.directories));
-        if said != found {
-            self.findings.push(TableFinding::Counted { directory, said, found });
+        let mut locks = tables.locks(inode);
+        if locks.any(|(session, lock)| tables.locks_in_the_way(inode, session, lock).next().is_some()) {
+            self.findings.push(TableFinding::Locks { inode });
         }
     }
 
-    fn orphans(&mut self) {
-        for (key, _) in self.tables.of(Table::Orphan) {
-            if let Some(KeyParts::Orphan(inode)) = key.parts()
-                && self.tables.inode(inode).is_none()
-            {
-                self.findings.push(TableFinding::NoOwner { what: "an order to purge", inode });
-            }
-        }
-    }
-
-    /// Parts, targets and extended attributes belong to inodes that can have them.
-    fn owned(&mut self) {
-        for (key, value) in self.tables.of(Table::Part) {
-            let Some(KeyParts::Part(inode, _)) = key.parts() else { continue };
-            let _ = Part::decode(value).expect("values are checked");
-            self.owner("a part of a directory", inode, |kind| kind == FileKind::Directory);
-        }
-        for (key, _) in self.tables.of(Table::Target) {
-            let Some(KeyParts::Target(inode, piece)) = key.parts() else { continue };
-            self.owner("a target", inode, |kind| kind == FileKind::Symlink);
-            self.pieces(inode, piece, |piece| Key::target(inode, piece));
-        }
-        for (key, _) in self.tables.of(Table::Xattr) {
-            let Some(KeyParts::Xattr(inode, name, piece)) = key.parts() else { continue };
-            self.owner("an extended attribute", inode, |_| true);
-            self.pieces(inode, piece, |piece| Key::xattr(inode, name, piece));
-        }
-    }
-
-    /// Who has a lock has the inode open, and no two exclude each other.
-    fn locks(&mut self) {
-        let mut seen = None;
-        for (key, _) in self.tables.of(Table::Lock) {
-            let Some(KeyParts::Lock(inode, session, ..)) = key.parts() else { continue };
-            if self.tables.get(&Key::held(inode, session)).is_none() {
-                self.findings.push(TableFinding::NoOwner { what: "a lock", inode });
-            }
-            if seen.replace(inode) == Some(inode) {
-                continue;
-            }
-            let mut locks = self.tables.locks(inode);
-            if locks
-                .any(|(session, lock)| self.tables.locks_in_the_way(inode, session, lock).next().is_some())
-            {
-                self.findings.push(TableFinding::Locks { inode });
-            }
-        }
-    }
-
-    /// What sessions have open is there.
-    fn held(&mut self) {
-        for (key, _) in self.tables.of(Table::Held) {
-            let Some(KeyParts::Held(inode, _)) = key.parts() else { continue };
-            self.owner("a hold", inode, |_| true);
-        }
-    }
-
-    fn owner(&mut self, what: &'static str, inode: InodeNumber, fits: impl Fn(FileKind) -> bool) {
-        if !self.tables.inode(inode).is_some_and(|found| fits(found.attributes.kind)) {
+    /// Something belongs to an inode that is there, and can have such things.
+    fn owner(
+        &mut self,
+        tables: &Tables,
+        what: &'static str,
+        inode: InodeNumber,
+        fits: impl Fn(FileKind) -> bool,
+    ) {
+        if !tables.inode(inode).is_some_and(|found| fits(found.attributes.kind)) {
             self.findings.push(TableFinding::NoOwner { what, inode });
         }
     }
 
     /// Looks at all pieces with the first one; others must have one before them.
-    fn pieces(&mut self, inode: InodeNumber, piece: u8, key: impl Fn(u8) -> Key) {
+    fn pieces(&mut self, tables: &Tables, inode: InodeNumber, piece: u8, key: impl Fn(u8) -> Key) {
         let is_whole = match piece {
             0 => {
-                let pieces = (0..=u8::MAX).map_while(|piece| self.tables.get(&key(piece)));
+                let pieces = (0..=u8::MAX).map_while(|piece| tables.get(&key(piece)));
                 let bytes: Vec<u8> = pieces.flat_map(|piece| piece.iter().copied()).collect();
                 let (length, bytes) = bytes.split_first_chunk().expect("values are checked");
                 u32::from_le_bytes(*length) as usize == bytes.len()
             }
-            _ => self.tables.get(&key(piece - 1)).is_some(),
+            _ => tables.get(&key(piece - 1)).is_some(),
         };
         if !is_whole {
             self.findings.push(TableFinding::Pieces { inode });
         }
     }
+}
 
-    fn sessions(&mut self) {
-        let mut kept: BTreeMap<u64, u64> = BTreeMap::new();
-        for (key, _) in self.tables.of(Table::Answer) {
-            let Some(KeyParts::Answer(session, number)) = key.parts() else { continue };
-            let count = kept.entry(session.0).or_default();
-            *count = count.saturating_add(1);
-            if self.tables.session(session).is_none_or(|answered| number <= answered) {
-                *count = u64::MAX;
-            }
+fn is_here(tables: &Tables, inode: InodeNumber) -> bool {
+    tables.shard().is_some_and(|record| record.number == inode.shard())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::change::Change;
+    use crate::decide::{Limits, decide};
+    use crate::shard::ShardFormat;
+    use crate::superblock::ShardName;
+    use weft_checker::FileModel;
+    use weft_rt::random_below;
+    use weft_rt::sim::Sim;
+    use weft_types::{FileTime, SessionId};
+    use weft_wire::files::FileRequest;
+
+    fn new_tables() -> Tables {
+        let name = ShardName { file_system: 9, shard: 0 };
+        let mut tables = ShardFormat::new(name, [7; 16], [1; 12]).items(FileTime::from_us(1));
+        tables.begin();
+        tables
+    }
+
+    /// Carries out one operation of many kinds.
+    fn step(tables: &mut Tables, model: &mut FileModel, number: u64) {
+        let operation = model.any_operation(&mut random_below);
+        let number = if operation.changes() { number } else { 0 };
+        let request =
+            FileRequest { session: SessionId(3), number, answered: number.saturating_sub(2), operation };
+        let limits = Limits { is_full: false, is_kept: false };
+        let decision = decide(tables, &request, FileTime::from_us(number), limits);
+        decision.changes.iter().for_each(|change| tables.apply(change));
+        model.judge(&request.operation, &decision.answer).unwrap();
+    }
+
+    #[test]
+    fn nothing_is_found_in_tables_that_change_while_they_are_read() {
+        for seed in 0..20 {
+            Sim::new(seed).block_on(async move {
+                let (mut tables, mut model) = (new_tables(), FileModel::below(InodeNumber::ROOT));
+                for number in 1..400 {
+                    step(&mut tables, &mut model, number);
+                }
+                tables.watch(true);
+                let mut pass = Pass::default();
+                for number in 400.. {
+                    if pass.step(&tables, 1 + random_below(3) as usize) {
+                        break;
+                    }
+                    if random_below(2) == 0 {
+                        step(&mut tables, &mut model, number);
+                    }
+                }
+                assert_eq!(pass.findings, [], "seed {seed}");
+                assert_eq!(check_tables(&tables), [], "seed {seed}");
+            });
         }
-        let wrong = kept.into_iter().filter(|(_, kept)| *kept > FILE_OPERATIONS_MAX);
-        self.findings.extend(wrong.map(|(session, kept)| TableFinding::Answers { session, kept }));
+    }
+
+    #[test]
+    fn each_kind_of_item_that_is_lost_is_missed() {
+        Sim::new(1).block_on(async {
+            let (mut tables, mut model) = (new_tables(), FileModel::below(InodeNumber::ROOT));
+            for number in 1..600 {
+                step(&mut tables, &mut model, number);
+            }
+            assert_eq!(check_tables(&tables), []);
+            let is_missed = |key: &Key| {
+                let mut damaged = Tables::default();
+                let others = tables.items().filter(|(other, _)| *other != key);
+                others.for_each(|(key, value)| damaged.load(key.clone(), value.clone()));
+                !check_tables(&damaged).is_empty()
+            };
+            for table in [Table::Entry, Table::Inode, Table::Part] {
+                let keys: Vec<&Key> = tables.of(table).map(|(key, _)| key).collect();
+                assert!(keys.len() > 3, "{table:?} has items");
+                let empty = |key: &Key| match key.parts() {
+                    // A directory without entries has none to count.
+                    Some(KeyParts::Part(of, _)) => tables.entries(of).next().is_none(),
+                    _ => false,
+                };
+                for key in keys.into_iter().filter(|key| !empty(key)) {
+                    assert!(is_missed(key), "{key:?}");
+                }
+            }
+        });
+    }
+
+    #[test]
+    fn what_was_changed_meanwhile_is_unsettled_and_no_finding() {
+        let mut tables = new_tables();
+        tables.watch(true);
+        let wrong = tables.inode(InodeNumber::ROOT).map(|mut root| {
+            root.attributes.links = 7;
+            root
+        });
+        tables.apply(&Change::Put(Key::inode(InodeNumber::ROOT), wrong.unwrap().encode()));
+        let mut pass = Pass::default();
+        while !pass.step(&tables, 1) {}
+        assert_eq!((pass.findings.len(), pass.unsettled.len()), (0, 1));
+        let mut again = Pass::default();
+        tables.watch(true);
+        while !again.step(&tables, 1) {}
+        assert_eq!(again.findings.len(), 1, "it stands still: {:?}", again.findings);
     }
 }

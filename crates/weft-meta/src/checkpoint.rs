@@ -5,7 +5,7 @@ use crate::key::Key;
 use crate::medium::Medium;
 use crate::place::{LOG_BLOCK, Places};
 use crate::shard::{Inner, Shard};
-use crate::superblock::Superblock;
+use crate::superblock::{FORMAT, Superblock};
 use crate::tree::{Tree, write_pages};
 use std::ops::Range;
 use std::rc::Rc;
@@ -16,6 +16,24 @@ pub(crate) struct Checkpoint {
     pub(crate) newest: Superblock,
     pub(crate) tree: Tree,
     pub(crate) places: Places,
+}
+
+/// What is told of the newest checkpoint, also while the next one is made.
+#[derive(Clone, Copy)]
+pub(crate) struct Newest {
+    pub(crate) format: u16,
+    pub(crate) checkpoint: u64,
+    pub(crate) generation: u64,
+    pub(crate) pages: u64,
+    pub(crate) levels: u8,
+}
+
+impl Checkpoint {
+    pub(crate) fn told(&self) -> Newest {
+        let Superblock { checkpoint, generation, .. } = self.newest;
+        let (pages, levels) = self.tree.size();
+        Newest { format: FORMAT, checkpoint, generation, pages, levels }
+    }
 }
 
 /// Blocks of the log that are in use when a checkpoint begins where there is no space: those before it are
@@ -43,6 +61,7 @@ pub(crate) fn begin_if_due<M: Medium>(inner: &Rc<Inner<M>>) {
 async fn make<M: Medium>(inner: &Rc<Inner<M>>, mut checkpoint: Checkpoint) -> Result<(), MetaError> {
     write(inner, &mut checkpoint).await?;
     inner.log_from.set(checkpoint.newest.log_next);
+    inner.newest.set(checkpoint.told());
     inner.checkpoint.replace(Some(checkpoint));
     inner.count(|counters| counters.checkpoints += 1);
     inner.notify();

@@ -9,11 +9,13 @@
 /// Whether this program was built with the doors that fuzzing goes through.
 pub const HAS_FUZZING_DOORS: bool = cfg!(feature = "fuzzing");
 
+mod acl;
 mod change;
 mod check;
 mod checkpoint;
 mod decide;
 mod error;
+mod finding;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 mod key;
@@ -25,17 +27,21 @@ mod place;
 mod purge;
 mod recalls;
 mod record;
+mod running_check;
 mod server;
 mod shard;
 mod superblock;
 mod tables;
 mod tree;
+mod use_of;
 mod volume_medium;
+mod waits;
 
 pub use change::Change;
-pub use check::{TableFinding, check_tables};
+pub use check::check_tables;
 pub use decide::{Decision, decide};
 pub use error::{MediumError, MetaError};
+pub use finding::TableFinding;
 pub use key::{Key, KeyParts, Table};
 pub use medium::Medium;
 pub use place::LOG_BLOCKS;

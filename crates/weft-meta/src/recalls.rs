@@ -124,6 +124,11 @@ impl Recalls {
         self.of.borrow().get(&session).is_some_and(|asked| asked.contains_key(&number))
     }
 
+    /// How much a session was asked for, and has not done.
+    pub(crate) fn asked_of(&self, session: SessionId) -> u64 {
+        self.of.borrow().get(&session).map_or(0, |asked| asked.len() as u64)
+    }
+
     /// The shard was told what it has asked for.
     pub(crate) fn told(&self, session: SessionId, number: u64) {
         if let Some(asked) = self.of.borrow_mut().get_mut(&session) {

@@ -1,7 +1,7 @@
 //! A shard that is served: operations in, answers out.
 
 use crate::change::Change;
-use crate::checkpoint::{Checkpoint, begin_if_due};
+use crate::checkpoint::{Checkpoint, Newest, begin_if_due};
 use crate::decide::{Decision, Limits, decide};
 use crate::error::MetaError;
 use crate::key::{Key, KeyParts, Table};
@@ -9,17 +9,19 @@ use crate::lock_waits::{LockWaits, WantedLock};
 use crate::log::{BATCH_BYTES_MAX, Log};
 use crate::medium::{Medium, read_whole};
 use crate::place::{LOG_BLOCK, LOG_BLOCKS, LOG_BLOCKS_LEAST, Places, SUPERBLOCKS};
-use crate::recalls::{Recalls, in_the_way, who_knows};
+use crate::recalls::{Recalls, Wanted, in_the_way, who_knows};
 use crate::record::{Inode, Part, ShardRecord};
+use crate::running_check::RunningCheck;
 use crate::superblock::{ShardName, Superblock, newest};
 use crate::tables::Tables;
 use crate::tree::{Tree, write_pages};
+use crate::waits::Waits;
 use std::cell::{Cell, RefCell};
 use std::convert::Infallible;
 use std::rc::Rc;
 use std::time::Duration;
 use weft_rt::sync::Notify;
-use weft_rt::{Buf, now, spawn, timeout, wall_clock_us};
+use weft_rt::{Buf, Instant, now, spawn, timeout, wall_clock_us};
 use weft_rules::{Mutation, mutated};
 use weft_types::limits::META_BATCH_BLOCKS_MAX;
 use weft_types::{Attributes, BLOCK_SIZE, FileKind, FileTime, InodeNumber, SessionId};
@@ -48,7 +50,7 @@ impl ShardFormat {
     }
 
     /// The items that a new shard has.
-    fn items(&self, now: FileTime) -> Tables {
+    pub(crate) fn items(&self, now: FileTime) -> Tables {
         let mut tables = Tables::default();
         let is_first = self.name.shard == 0;
         let reserved = if is_first { 2 } else { 1 };
@@ -107,8 +109,10 @@ pub(crate) struct Inner<M> {
     pub(crate) medium: M,
     pub(crate) tables: RefCell<Tables>,
     /// Who waits for whom.
-    recalls: Recalls,
+    pub(crate) recalls: Recalls,
     lock_waits: LockWaits,
+    pub(crate) waits: Waits,
+    pub(crate) table_check: RunningCheck,
     /// Changes that were decided and are not under way yet, encoded.
     waiting: RefCell<Vec<u8>>,
     /// Counts what is to be proved, and what was: by an append or a probe that began later (F2).
@@ -126,6 +130,10 @@ pub(crate) struct Inner<M> {
     pub(crate) log_blocks: u32,
     pub(crate) checkpoint: RefCell<Option<Checkpoint>>,
     pub(crate) counters: Cell<ShardCounters>,
+    /// The newest checkpoint.
+    pub(crate) newest: Cell<Newest>,
+    /// When this server has opened it.
+    pub(crate) opened: Instant,
 }
 
 /// A shard. Clones are the same shard. It ends with the last of them, with the first failure of its volume,
@@ -227,11 +235,14 @@ impl<M: Medium> Shard<M> {
             locks.into_iter().for_each(|key| tables.apply(&Change::Delete(key)));
         }
         let places = Places::around(superblock.first_page(), &used);
+        let checkpoint = Checkpoint { newest: superblock, tree, places };
         let inner = Rc::new(Inner {
             medium,
             tables: RefCell::new(tables),
             recalls: Recalls::default(),
             lock_waits: LockWaits::default(),
+            waits: Waits::default(),
+            table_check: RunningCheck::default(),
             waiting: RefCell::default(),
             asked: Cell::new(0),
             proved: Cell::new(0),
@@ -241,7 +252,9 @@ impl<M: Medium> Shard<M> {
             log_from: Cell::new(superblock.log_next),
             log_next: Cell::new(log.next),
             log_blocks: log.blocks,
-            checkpoint: RefCell::new(Some(Checkpoint { newest: superblock, tree, places })),
+            newest: Cell::new(checkpoint.told()),
+            opened: now(),
+            checkpoint: RefCell::new(Some(checkpoint)),
             counters: Cell::default(),
         });
         begin_if_due(&inner);
@@ -281,6 +294,9 @@ impl<M: Medium> Shard<M> {
                 inner.notify();
                 return Ok(Ok(Answer::Done));
             }
+            Operation::Check(number) => return inner.check_of(number).await.map(Ok),
+            Operation::Use => return inner.use_of().await.map(Ok),
+            Operation::State => return inner.state_of().await.map(Ok),
             _ => {}
         }
         // From the decision on nothing is awaited before it is made.
@@ -493,13 +509,14 @@ impl<M: Medium> Inner<M> {
         request: &FileRequest,
         may_be_decided: &impl Fn() -> Result<(), E>,
     ) -> Result<Result<Decision, E>, MetaError> {
-        let mut asked: Option<Vec<(SessionId, u64)>> = None;
+        let mut asked: Option<Vec<(Wanted, u64)>> = None;
         let wanted_lock = wanted_lock(request);
         let (mut waits_for_lock, mut would_wait_from) = (None, None);
         if let Some(owner) = lock_owner(&request.operation) {
             self.lock_waits.end_of(request.session, owner);
         }
         let (from, mut waited_for) = (now(), Vec::new());
+        let mut wait = self.waits.begin();
         loop {
             if from.elapsed() >= WAITS_AT_MOST {
                 return Err(MetaError::Waits);
@@ -518,7 +535,7 @@ impl<M: Medium> Inner<M> {
                 true => Vec::new(),
                 false => in_the_way(&self.tables.borrow(), request),
             };
-            let is_open = |(session, number): &(SessionId, u64)| self.recalls.is_open(*session, *number);
+            let is_open = |(wanted, number): &(Wanted, u64)| self.recalls.is_open(wanted.session, *number);
             if !in_the_way.is_empty() {
                 waited_for.clone_from(&in_the_way);
             }
@@ -544,6 +561,11 @@ impl<M: Medium> Inner<M> {
                     return Ok(Ok(decision));
                 }
             }
+            let locked = wanted_lock.filter(|_| is_locked);
+            let lockers = locked.map(|wanted| self.lockers(wanted)).unwrap_or_default();
+            let told = asked.iter().flatten().filter(|asked| is_open(asked)).map(|(wanted, _)| *wanted);
+            let holds: Vec<Wanted> = in_the_way.iter().copied().chain(told).collect();
+            wait.note(request.session, &holds, lockers.into_iter());
             for wanted in in_the_way {
                 self.recalls.ask(wanted);
             }
@@ -552,17 +574,21 @@ impl<M: Medium> Inner<M> {
         }
     }
 
+    fn lockers(&self, wanted: WantedLock) -> Vec<(SessionId, InodeNumber)> {
+        wanted.holders(&self.tables.borrow()).map(|(session, _)| (session, wanted.inode)).collect()
+    }
+
     fn is_locked(&self, wanted: WantedLock) -> bool {
         wanted.holders(&self.tables.borrow()).next().is_some()
     }
 
     /// Asks those for their word who know more than the shard of what an operation sees or changes.
-    fn ask_who_knows(&self, request: &FileRequest, answer: &Answer) -> Vec<(SessionId, u64)> {
+    fn ask_who_knows(&self, request: &FileRequest, answer: &Answer) -> Vec<(Wanted, u64)> {
         if mutated(Mutation::WriterNotAsked) {
             return Vec::new();
         }
         let wanted = who_knows(&self.tables.borrow(), request, answer);
-        wanted.into_iter().map(|wanted| (wanted.session, self.recalls.ask(wanted))).collect()
+        wanted.into_iter().map(|wanted| (wanted, self.recalls.ask(wanted))).collect()
     }
 
     /// What a session has to do. That it was heard here counts for it only if no other server has begun.

@@ -21,12 +21,67 @@ pub struct Tables {
     changed: BTreeSet<Key>,
     /// The counter of the next inode.
     next_inode: u64,
+    /// Items of each table, by its number.
+    counts: BTreeMap<u8, u64>,
+    /// Inodes whose attributes or names have changed since they were watched, if they are.
+    touched: Option<BTreeSet<InodeNumber>>,
 }
 
 impl Tables {
     /// Puts an item in that was read from a checkpoint: nothing has changed by it.
     pub(crate) fn load(&mut self, key: Key, value: Value) {
-        self.items.insert(key, value);
+        self.put(key, value);
+    }
+
+    fn put(&mut self, key: Key, value: Value) {
+        let table = key.bytes()[0];
+        if self.items.insert(key, value).is_none() {
+            *self.counts.entry(table).or_default() += 1;
+        }
+    }
+
+    fn remove(&mut self, key: &Key) {
+        if self.items.remove(key).is_some()
+            && let Some(count) = self.counts.get_mut(&key.bytes()[0])
+        {
+            *count -= 1;
+        }
+    }
+
+    /// Items of each table, by its number.
+    pub(crate) fn counts(&self) -> Vec<(u8, u64)> {
+        self.counts.iter().map(|(table, items)| (*table, *items)).collect()
+    }
+
+    /// Notes from now on which inodes change, or does so no more.
+    pub(crate) fn watch(&mut self, is_watched: bool) {
+        self.touched = is_watched.then(BTreeSet::new);
+    }
+
+    /// Whether an inode or its names have changed since they were watched.
+    pub(crate) fn is_touched(&self, inode: InodeNumber) -> bool {
+        self.touched.as_ref().is_some_and(|touched| touched.contains(&inode))
+    }
+
+    /// Notes what a change touches that is about to be made.
+    fn touch(&mut self, change: &Change) {
+        if self.touched.is_none() {
+            return;
+        }
+        let named = |value: &Value| Entry::decode(value).expect("values are checked").inode;
+        let mut inodes = Vec::new();
+        match change.key().parts() {
+            Some(KeyParts::Entry(directory, ..)) => {
+                inodes.push(directory);
+                inodes.extend(self.items.get(change.key()).map(named));
+                if let Change::Put(_, value) = change {
+                    inodes.push(named(value));
+                }
+            }
+            Some(KeyParts::Inode(inode) | KeyParts::Part(inode, _)) => inodes.push(inode),
+            _ => {}
+        }
+        self.touched.iter_mut().for_each(|touched| touched.extend(inodes.iter()));
     }
 
     /// Ends loading and replaying: inodes are made from where no server can have made any.
@@ -36,13 +91,14 @@ impl Tables {
 
     /// Makes a change.
     pub(crate) fn apply(&mut self, change: &Change) {
+        self.touch(change);
         let key = change.key();
         if let Some(KeyParts::Inode(inode)) = key.parts() {
             self.next_inode = self.next_inode.max(inode.counter() + 1);
         }
         match change {
-            Change::Put(key, value) => drop(self.items.insert(key.clone(), value.clone())),
-            Change::Delete(key) => drop(self.items.remove(key)),
+            Change::Put(key, value) => self.put(key.clone(), value.clone()),
+            Change::Delete(key) => self.remove(key),
         }
         self.changed.insert(key.clone());
     }
@@ -76,6 +132,27 @@ impl Tables {
     pub(crate) fn of(&self, table: Table) -> impl Iterator<Item = (&Key, &Value)> {
         let items = self.items.range(Key::first_of(table)..);
         items.take_while(move |(key, _)| key.bytes()[0] == table as u8)
+    }
+
+    /// Items of one table behind a key, or all of them, in key order.
+    pub(crate) fn behind(
+        &self,
+        table: Table,
+        last: Option<&Key>,
+    ) -> impl Iterator<Item = (&Key, &Value)> + use<'_> {
+        let from = last.map_or_else(|| Bound::Included(Key::first_of(table)), |k| Bound::Excluded(k.clone()));
+        let items = self.items.range((from, Bound::Unbounded));
+        items.take_while(move |(key, _)| key.bytes()[0] == table as u8)
+    }
+
+    /// Entries of a directory.
+    pub(crate) fn entries(&self, directory: InodeNumber) -> impl Iterator<Item = Entry> + use<'_> {
+        self.from(Key::entry(directory, 0, b"")).map_while(move |(key, value)| match key.parts() {
+            Some(KeyParts::Entry(of, ..)) if of == directory => {
+                Some(Entry::decode(value).expect("values are checked"))
+            }
+            _ => None,
+        })
     }
 
     /// Keys that have changed since the last checkpoint took them; they are counted anew.

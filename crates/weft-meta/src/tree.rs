@@ -95,6 +95,11 @@ impl Tree {
         Ok((Tree { levels }, used))
     }
 
+    /// Pages, and levels of these.
+    pub(crate) fn size(&self) -> (u64, u8) {
+        (self.levels.iter().map(|level| level.len() as u64).sum(), self.levels.len() as u8)
+    }
+
     /// The page that everything is reached from; `None` if there are no items.
     pub(crate) fn root(&self) -> Option<Root> {
         let page = *self.levels.last()?.values().next()?;

@@ -23,7 +23,7 @@ async fn formatted() -> Memory {
 fn create(number: u64) -> FileRequest {
     let at = NameIn { directory: InodeNumber::ROOT, name: format!("file {number}").into_bytes() };
     let kind = FileKind::Regular;
-    let made = NewInode { kind, mode: 0o644, uid: 1, gid: 2, device: 0, target: Vec::new() };
+    let made = NewInode { kind, mode: 0o644, umask: 0, uid: 1, gid: 2, device: 0, target: Vec::new() };
     FileRequest {
         session: SessionId(3),
         number,

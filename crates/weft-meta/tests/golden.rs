@@ -23,7 +23,7 @@ fn operations() -> Vec<Operation> {
     let at = |name: &str| NameIn { directory: InodeNumber::ROOT, name: name.as_bytes().to_vec() };
     let made = |kind, target: &[u8]| {
         let device = if kind == FileKind::BlockDevice { 0x0801 } else { 0 };
-        NewInode { kind, mode: 0o4751, uid: 1000, gid: 100, device, target: target.to_vec() }
+        NewInode { kind, mode: 0o4751, umask: 0, uid: 1000, gid: 100, device, target: target.to_vec() }
     };
     let time = SetTime::At(FileTime { seconds: -5, nanoseconds: 999_999_999 });
     let changes =

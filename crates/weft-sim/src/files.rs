@@ -134,6 +134,10 @@ impl FilesClient {
             kept: RefCell::default(),
             home: Cell::new(InodeNumber::ROOT),
         });
+        if habits.may_fill {
+            // What is lost for want of space is not lost silently.
+            client.stations.iter().for_each(|station| station.keep_nothing_back());
+        }
         for n in 0..client.stations.len() {
             spawn(client.clone().let_die(n));
         }
@@ -604,13 +608,13 @@ impl FilesClient {
         self.on(station, release).await.map(drop)
     }
 
-    /// Has the shard know the size. Of several mounts, the one that writes has to tell.
+    /// Syncs a file, or all of them. Of several mounts, the one that writes has to do it.
     async fn sync(&self, opened: Opened) -> Result<(), End> {
         let Opened { station, handle, inode, .. } = opened;
         let way = if self.stations.len() > 1 { 1 } else { random_below(3) };
         let sync = move |files: Files| async move {
             match way {
-                0 => files.flush(handle).await,
+                0 => files.sync_handle(handle).await,
                 1 => files.sync(inode).await,
                 _ => files.sync_all().await,
             }
@@ -765,7 +769,7 @@ fn any_part() -> u64 {
 }
 
 fn new_file() -> NewInode {
-    NewInode { kind: FileKind::Regular, mode: 0o755, uid: 0, gid: 0, device: 0, target: Vec::new() }
+    NewInode { kind: FileKind::Regular, mode: 0o755, umask: 0, uid: 0, gid: 0, device: 0, target: Vec::new() }
 }
 
 fn whole(bufs: &[Buf]) -> Vec<u8> {

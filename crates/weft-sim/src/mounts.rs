@@ -25,6 +25,8 @@ pub struct Station {
     host: usize,
     /// How long an operation may take.
     patience: Duration,
+    /// Writes return before they are durable.
+    keeps_back: Cell<bool>,
     process: Cell<Option<ProcessId>>,
     /// Counts the mounts: what was open in one before is open no more.
     life: Cell<u64>,
@@ -46,6 +48,7 @@ impl Station {
             file_system,
             host,
             patience,
+            keeps_back: Cell::new(true),
             process: Cell::new(None),
             life: Cell::new(0),
             session: Cell::new(None),
@@ -56,6 +59,11 @@ impl Station {
         });
         station.mount_anew();
         station
+    }
+
+    /// From its next mount on each write is durable when it returns.
+    pub fn keep_nothing_back(&self) {
+        self.keeps_back.set(false);
     }
 
     /// Which mount it is.
@@ -142,7 +150,9 @@ impl Station {
                 let (name, patience) = (self.file_system, self.patience);
                 if let Ok(mount) = Mount::attach(&fabric, name, AttachMode::Shared, patience).await {
                     self.session.set(Some(mount.session_id()));
-                    return Files::begin(mount);
+                    let files = Files::begin(mount);
+                    files.keep_back(self.keeps_back.get());
+                    return files;
                 }
             }
             sleep(Duration::from_millis(20)).await;

@@ -3,6 +3,7 @@
 //! happens any more.
 
 use crate::bed::Bed;
+use crate::check::tables;
 use crate::clients::client_host;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -23,6 +24,9 @@ const FLOOD_BYTES: usize = 100;
 
 /// How long the manager is asked to end a session.
 const END_PATIENCE: Duration = Duration::from_secs(5);
+
+/// How often it is asked how a check of the tables stands.
+const CHECK_LOOKS_EVERY: Duration = Duration::from_millis(2);
 
 /// Clients of a file system's names.
 pub struct Names {
@@ -126,7 +130,7 @@ async fn live(names: &Rc<Names>, n: usize) -> Result<(), String> {
         let name = format!("client {n}, round {round}").into_bytes();
         let at = NameIn { directory: InodeNumber::ROOT, name };
         let (kind, target) = (FileKind::Directory, Vec::new());
-        let made = NewInode { kind, mode: 0o755, uid: 0, gid: 0, device: 0, target };
+        let made = NewInode { kind, mode: 0o755, umask: 0, uid: 0, gid: 0, device: 0, target };
         let home = match mounted.ask(Operation::Create(at, made)).await {
             Ok(Answer::Attributes(home)) => home.inode,
             Ok(Answer::Failed(FileError::NoSpace)) if names.may_fill => {
@@ -141,7 +145,10 @@ async fn live(names: &Rc<Names>, n: usize) -> Result<(), String> {
             Err(FsError::SessionOver { .. }) => continue,
             Err(error) => return Err(error.to_string()),
         };
-        if !work(names, &mounted, home).await? {
+        let checking = spawn(check_beside(mounted.caller.clone(), round % 2 == 1));
+        let has_held = work(names, &mounted, home).await?;
+        checking.await.unwrap_or(Ok(()))?;
+        if !has_held {
             continue;
         }
         match random_below(2) == 0 {
@@ -169,6 +176,24 @@ async fn work(names: &Names, mounted: &Mounted, home: InodeNumber) -> Result<boo
         sleep(Duration::from_micros(random_below(names.think.as_micros() as u64))).await;
     }
     Ok(true)
+}
+
+/// Has the shard compare its tables while it serves others, and hears what comes of it.
+async fn check_beside(caller: Caller<FileSystem>, is_wanted: bool) -> Result<(), String> {
+    let number = random_u64();
+    while is_wanted {
+        match caller.call(0, Operation::Check(number)).await {
+            Ok(Answer::Check(check)) if check.number == number && check.is_over => {
+                return tables::verdict(0, &check);
+            }
+            Ok(Answer::Check(_)) => sleep(CHECK_LOOKS_EVERY).await,
+            Ok(other) => return Err(format!("a check is answered by {other:?}")),
+            // Its session is over, or a node is away: another one asks again.
+            Err(FsError::SessionOver { .. } | FsError::NoAnswer { .. }) => break,
+            Err(error) => return Err(error.to_string()),
+        }
+    }
+    Ok(())
 }
 
 /// The session ends while many operations are under way. Once it is forgotten, its directory stays as it is.

@@ -4,6 +4,7 @@ use crate::bed::{Bed, FORGET_EVERY, KnowFiles, manager_host, second_manager_host
 use crate::check::sessions::SessionsCheck;
 use crate::check::{
     cut, durable, equal, forgotten, lease::LeaseCheck, limits::LimitsCheck, linearizable, progress, sound,
+    tables,
 };
 use crate::clients::{self, Party, client_host};
 use crate::coverage::Coverage;
@@ -190,6 +191,9 @@ async fn scenario(plan: Plan, covered: Rc<RefCell<Option<Coverage>>>) -> Result<
     progress::finish(&running).await?;
     finish_names((&names, files.as_deref()), &bed, &guard).await?;
     let converged_after = progress::converge(&bed, &guard, healed).await?;
+    if plan.filers > 0 {
+        tables::check(&bed, FILES).await?;
+    }
     let done: u64 = parties.iter().map(|(p, _)| p.history.completed()).sum();
     for (party, _) in &parties {
         durable::check(party).await?;

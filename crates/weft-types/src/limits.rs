@@ -149,6 +149,21 @@ pub const FUSE_LOCK_WAITS_MAX: usize = 512;
 /// Recalls that one answer of a shard carries: the rest comes with the next one.
 pub const RECALLS_MAX: u32 = 1024;
 
+/// Findings of a check that one answer of a shard carries, and bytes of each: with all of them a few hundred
+/// KiB.
+pub const CHECK_FINDINGS_MAX: u32 = 256;
+/// See [`CHECK_FINDINGS_MAX`]. A finding may hold a name whose bytes are each written as four.
+pub const CHECK_FINDING_BYTES_MAX: usize = 2048;
+
+/// Sessions that one answer of a shard tells about: as many as a fabric has.
+pub const SHARD_USERS_MAX: u32 = 16_384;
+
+/// Operations that wait for others which one answer of a shard tells about.
+pub const SHARD_WAITS_MAX: u32 = 1024;
+
+/// Tables of a shard, with those of releases to come.
+pub const SHARD_TABLES_MAX: u32 = 64;
+
 /// Requests that one server of shards has begun and not answered: beyond it, clients are told to ask again.
 pub const SHARD_REQUESTS_MAX: usize = 16_384;
 

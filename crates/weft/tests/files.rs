@@ -63,6 +63,18 @@ fn files_live_through_the_death_of_the_node_that_serves_their_names() {
     bed.weft(&["fs", "ls", "nobody"]).fails(1, &["no file system 'nobody'", "weft fs list"]);
     bed.weft(&["fs", "put", "home", "none", "/x"]).fails(1, &["cannot open none"]);
 
+    let checked = bed.ok(&["fs", "check", "home"]);
+    assert!(checked.starts_with("sound: ") && checked.contains(" in 16 shards"), "{checked}");
+    let inspected = bed.json(&["fs", "inspect", "home", "--shard", "0"]);
+    assert!(inspected["shards"][0]["tables"]["inodes"].as_u64() >= Some(8), "{inspected}");
+    assert_eq!(inspected["shards"][0]["format"], 1);
+    bed.weft(&["fs", "inspect", "home", "--shard", "16"]).fails(2, &["no shard 16", "0 to 15"]);
+    bed.weft(&["fs", "check", "nobody"]).fails(1, &["no file system 'nobody'", "weft fs list"]);
+    let space = bed.json(&["fs", "df", "home", "--drives"]);
+    let [size, taken] = ["size_bytes", "used_bytes"].map(|key| space["file_systems"][0][key].as_u64());
+    assert!(taken > Some(20 << 20) && taken < size, "{space}");
+    assert_eq!(space["drives"].as_array().map(Vec::len), Some(3), "{space}");
+
     bed.ok(&["node", "start", &first]);
     bed.await_health("healthy");
     bed.weft(&["fs", "rm", "home", "/team"]).fails(1, &["not empty", "--recursive"]);

@@ -253,17 +253,45 @@ fn mount_8_mounts_by_the_name_of_its_helper() {
     });
 }
 
+/// Runs a program of `tests/programs`, which says at its end that all is well.
+fn run_program(name: &str, args: &[&str], at_its_end: &str) {
+    let script = format!("{}/tests/programs/{name}", env!("CARGO_MANIFEST_DIR"));
+    let ran = Command::new("python3").args(["-B", &script]).args(args).output().expect("python3 runs");
+    let said = String::from_utf8_lossy(&ran.stdout).into_owned() + &String::from_utf8_lossy(&ran.stderr);
+    assert!(ran.status.success() && said.contains(at_its_end), "{said}");
+}
+
+/// A folder to be made in a file system of the kernel that has access control lists: one in memory.
+fn folder_in_memory() -> PathBuf {
+    PathBuf::from(format!("/dev/shm/weft-oracle-{}", std::process::id()))
+}
+
 #[test]
-fn programs_lock_files_across_mounts() {
+fn programs_find_locks_and_lists_on_two_mounts() {
     let Some(bed) = with_home("mount-locks") else { return };
     let (a, b) = (Folder::new(&bed, "a"), Folder::new(&bed, "b"));
     bed.ok(&["mount", "home", a.text()]);
     bed.ok(&["mount", "home", b.text()]);
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs/locks.py");
-    let ran =
-        Command::new("python3").args(["-B", script, a.text(), b.text()]).output().expect("python3 runs");
-    let said = String::from_utf8_lossy(&ran.stdout).into_owned() + &String::from_utf8_lossy(&ran.stderr);
-    assert!(ran.status.success() && said.contains("locks hold"), "{said}");
+    run_program("locks.py", &[a.text(), b.text()], "locks hold");
+    // Who uses the file system is told, by somebody who does not count.
+    let open = File::create(a.join("open")).expect("made");
+    let used = bed.json(&["fs", "clients", "home"]);
+    let clients = used["clients"].as_array().expect("a list").clone();
+    assert_eq!(clients.len(), 2, "{used}");
+    let writes: u64 = clients.iter().map(|client| client["writable"].as_u64().expect("a number")).sum();
+    assert_eq!((writes, used["waits"].as_array().map(Vec::len)), (1, Some(0)), "{used}");
+    drop(open);
+    // Lists are compared with those of a file system of the kernel.
+    let oracle = folder_in_memory();
+    for at in [a.join("lists"), oracle.clone()] {
+        fs::create_dir(&at).expect("made");
+    }
+    let [at, other] = [a.join("lists"), b.join("lists")].map(|path| path.display().to_string());
+    run_program("acl.py", &[&at, &other, &oracle.display().to_string(), "300"], "lists agree");
+    fs::remove_dir_all(&oracle).expect("removed");
+    let checked = bed.json(&["fs", "check", "home"]);
+    assert_eq!((checked["sound"].as_bool(), checked["found"].as_u64()), (Some(true), Some(0)), "{checked}");
+    assert!(checked["names"].as_u64() > Some(20), "{checked}");
     bed.ok(&["umount", a.text()]);
     bed.ok(&["umount", b.text()]);
 }

@@ -49,6 +49,9 @@ layouts! {
     GetxattrIn = 8 { size: u32, padding: u32 }
     FallocateIn = 32 { fh: u64, offset: u64, length: u64, mode: u32, padding: u32 }
     LseekIn = 24 { fh: u64, offset: u64, whence: u32, padding: u32 }
+    CopyFileRangeIn = 56 {
+        fh_in: u64, off_in: u64, nodeid_out: u64, fh_out: u64, off_out: u64, len: u64, flags: u64,
+    }
     SyncfsIn = 8 { padding: u64 }
 }
 
@@ -58,6 +61,9 @@ pub(crate) mod init {
     pub(crate) const ASYNC_READ: u64 = 1 << 0;
     pub(crate) const POSIX_LOCKS: u64 = 1 << 1;
     pub(crate) const ATOMIC_O_TRUNC: u64 = 1 << 3;
+    /// The umask is not taken off by the kernel: a default access control list stands in its place.
+    pub(crate) const DONT_MASK: u64 = 1 << 6;
+    pub(crate) const POSIX_ACL: u64 = 1 << 20;
     pub(crate) const EXPORT_SUPPORT: u64 = 1 << 4;
     pub(crate) const BIG_WRITES: u64 = 1 << 5;
     pub(crate) const FLOCK_LOCKS: u64 = 1 << 10;
@@ -96,5 +102,7 @@ pub(crate) const LK_FLOCK: u32 = 1 << 0;
 pub(crate) const OPEN_KILL_SUIDGID: u32 = 1 << 0;
 /// `write_flags` of WRITE: the set-id bits are to be removed.
 pub(crate) const WRITE_KILL_SUIDGID: u32 = 1 << 2;
+/// `FUSE_SETXATTR_ACL_KILL_SGID`: who sets the list is not in the file's group.
+pub(crate) const SETXATTR_ACL_KILL_SGID: u32 = 1 << 0;
 /// `fsync_flags` of FSYNC: `fdatasync`.
 pub(crate) const FSYNC_FDATASYNC: u32 = 1 << 0;

@@ -21,6 +21,7 @@ pub struct Probe {
     pub released: AtomicU64,
     pub unaligned_writes: AtomicU64,
     pub largest_write: AtomicU64,
+    pub writes_with_size: AtomicU64,
     pub flushed: AtomicU64,
     pub synced: AtomicU64,
 }
@@ -64,7 +65,7 @@ impl Memory {
     pub fn new(probe: Arc<Probe>) -> Memory {
         let memory = Memory { nodes: RefCell::default(), locks: RefCell::default(), probe };
         let kind = FileKind::Directory;
-        let new = NewInode { kind, mode: 0o755, uid: 0, gid: 0, device: 0, target: Vec::new() };
+        let new = NewInode { kind, mode: 0o755, umask: 0, uid: 0, gid: 0, device: 0, target: Vec::new() };
         memory.add(1, new);
         memory
     }
@@ -75,7 +76,7 @@ impl Memory {
         let attributes = Attributes {
             inode: InodeNumber(inode),
             kind: new.kind,
-            mode: new.mode,
+            mode: new.mode & !new.umask,
             links: if new.kind == FileKind::Directory { 2 } else { 1 },
             uid: new.uid,
             gid: new.gid,
@@ -143,7 +144,7 @@ impl Tree for Memory {
         if let Some((_, kind)) = late.into_iter().find(|(late, _)| *late == name)
             && self.named(directory, name).is_err()
         {
-            let new = NewInode { kind, mode: 0o700, uid: 0, gid: 0, device: 0, target: Vec::new() };
+            let new = NewInode { kind, mode: 0o700, umask: 0, uid: 0, gid: 0, device: 0, target: Vec::new() };
             self.put(directory, name, self.add(1, new).inode)?;
             return fail(libc::ENOENT);
         }
@@ -276,7 +277,9 @@ impl Tree for Memory {
         })
     }
 
-    async fn write(&self, inode: InodeNumber, _: u64, offset: u64, data: Buf) -> Reply<u32> {
+    async fn write(&self, inode: InodeNumber, _: u64, offset: u64, data: Buf, when: Durable) -> Reply<u32> {
+        let is_with_size = when == Durable::WithSize;
+        self.probe.writes_with_size.fetch_add(u64::from(is_with_size), Ordering::Relaxed);
         let is_aligned = data.len() < 4096 || data.is_aligned();
         self.probe.unaligned_writes.fetch_add(u64::from(!is_aligned), Ordering::Relaxed);
         self.probe.largest_write.fetch_max(data.len() as u64, Ordering::Relaxed);
@@ -404,6 +407,17 @@ impl Tree for Memory {
             }),
             Allocate::ZeroRange | Allocate::ZeroRangeKeepSize => fail(libc::EOPNOTSUPP),
         }
+    }
+
+    async fn copy(&self, from: FilePlace, to: FilePlace, length: u64) -> Reply<u64> {
+        // In pieces, so that callers have to go on.
+        let data = self.read(from.inode, from.handle, from.offset, length.min(100_000) as u32).await?;
+        let mut copied = 0;
+        for part in data {
+            copied +=
+                u64::from(self.write(to.inode, to.handle, to.offset + copied, part, Durable::Later).await?);
+        }
+        Ok(copied)
     }
 
     async fn seek(&self, inode: InodeNumber, _: u64, offset: u64, what: Seek) -> Reply<u64> {

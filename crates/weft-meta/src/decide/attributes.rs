@@ -37,6 +37,10 @@ impl Draft<'_> {
             }
         }
         attributes.mode = changes.mode.unwrap_or(attributes.mode);
+        if let Some(mode) = changes.mode {
+            self.follow_mode(inode.attributes.inode, mode);
+        }
+        let attributes = &mut inode.attributes;
         attributes.uid = changes.uid.unwrap_or(attributes.uid);
         attributes.gid = changes.gid.unwrap_or(attributes.gid);
         attributes.accessed = changes.accessed.map_or(attributes.accessed, at);

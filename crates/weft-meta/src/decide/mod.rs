@@ -135,7 +135,12 @@ fn carry_out(draft: &mut Draft<'_>, operation: &Operation) -> Result<Answer, Fil
         Operation::Unreserve(inode, end) => draft.move_end(*inode, *end, u64::min),
         Operation::CreateOpen(at, made, end) => draft.create_open(at, made, *end),
         // What is waited for is not in the tables.
-        Operation::Recalls | Operation::Told(_) | Operation::Await(_) => Ok(Answer::Done),
+        Operation::Recalls
+        | Operation::Told(_)
+        | Operation::Await(_)
+        | Operation::Check(_)
+        | Operation::Use
+        | Operation::State => Ok(Answer::Done),
         Operation::Lock(inode, lock) => draft.lock(*inode, lock),
         Operation::Unlock(inode, owner, range) => draft.unlock(*inode, *owner, *range),
         Operation::FindLock(inode, lock) => draft.find_lock(*inode, lock),

@@ -99,9 +99,13 @@ impl Draft<'_> {
             self.put_pieces(|piece| Key::target(number, piece), &made.target);
         }
         let passes_group = directory.attributes.mode & SET_GROUP != 0;
+        let mode = match is_link {
+            true => made.mode,
+            false => self.inherit(directory.attributes.inode, number, made),
+        };
         let mode = match passes_group && made.kind == FileKind::Directory {
-            true => made.mode | SET_GROUP,
-            false => made.mode,
+            true => mode | SET_GROUP,
+            false => mode,
         };
         let attributes = Attributes {
             inode: number,

@@ -1,12 +1,14 @@
-//! Extended attributes.
+//! Extended attributes, and access control lists among them.
 
 use super::draft::Draft;
+use crate::acl::{self, Acl};
 use crate::key::{Key, KeyParts};
-use weft_types::InodeNumber;
+use crate::record::Inode;
 use weft_types::limits::{
     XATTR_NAME_BYTES_MAX, XATTR_NAMES_BYTES_MAX, XATTR_VALUE_BYTES_MAX, XATTRS_BYTES_MAX,
 };
-use weft_wire::files::{Answer, FileError, XattrMode};
+use weft_types::{FileKind, InodeNumber};
+use weft_wire::files::{Answer, FileError, NewInode, XattrMode};
 
 impl Draft<'_> {
     /// The value of an extended attribute.
@@ -59,6 +61,7 @@ impl Draft<'_> {
             XattrMode::Replace if !is_there => return Err(FileError::NoXattr),
             _ => {}
         }
+        let is_kept = self.take_acl(&mut changed, name, value)?;
         let others: Vec<(Vec<u8>, usize)> =
             self.xattrs_of(inode).into_iter().filter(|(n, _)| n != name).collect();
         let names: usize = others.iter().map(|(name, _)| name.len() + 1).sum();
@@ -68,7 +71,9 @@ impl Draft<'_> {
             return Err(FileError::NoSpace);
         }
         self.delete_pieces(|piece| Key::xattr(inode, name, piece));
-        self.put_pieces(|piece| Key::xattr(inode, name, piece), value);
+        if is_kept {
+            self.put_pieces(|piece| Key::xattr(inode, name, piece), value);
+        }
         self.put_changed(&mut changed);
         Ok(Answer::Attributes(self.seen(&changed)))
     }
@@ -78,11 +83,65 @@ impl Draft<'_> {
         let mut changed = self.inode(inode)?;
         check_name(name)?;
         if self.get(&Key::xattr(inode, name, 0)).is_none() {
-            return Err(FileError::NoXattr);
+            // As in Linux, a list that is not there can be removed.
+            return match name == acl::ACCESS || name == acl::DEFAULT {
+                true => Ok(Answer::Attributes(self.seen(&changed))),
+                false => Err(FileError::NoXattr),
+            };
         }
         self.delete_pieces(|piece| Key::xattr(inode, name, piece));
         self.put_changed(&mut changed);
         Ok(Answer::Attributes(self.seen(&changed)))
+    }
+}
+
+impl Draft<'_> {
+    /// An access control list that is set changes permissions. Whether the attribute is to be kept: not if
+    /// permissions say all that it says.
+    fn take_acl(&self, inode: &mut Inode, name: &[u8], value: &[u8]) -> Result<bool, FileError> {
+        if name != acl::ACCESS && name != acl::DEFAULT {
+            return Ok(true);
+        }
+        let acl = Acl::decode(value).ok_or(FileError::Invalid)?;
+        let attributes = &mut inode.attributes;
+        match attributes.kind {
+            FileKind::Symlink => return Err(FileError::Invalid),
+            FileKind::Directory => {}
+            _ if name == acl::DEFAULT => return Err(FileError::NotPermitted),
+            _ => {}
+        }
+        if name == acl::DEFAULT {
+            return Ok(true);
+        }
+        attributes.mode = attributes.mode & !acl::PERMISSIONS | acl.permissions();
+        Ok(!acl.is_permissions())
+    }
+
+    fn acl(&self, inode: InodeNumber, name: &[u8]) -> Option<Acl> {
+        let value = self.pieces(|piece| Key::xattr(inode, name, piece))?;
+        Acl::decode(&value)
+    }
+
+    /// Permissions were set: the list follows.
+    pub(super) fn follow_mode(&mut self, inode: InodeNumber, mode: u16) {
+        if let Some(mut acl) = self.acl(inode, acl::ACCESS) {
+            acl.follow(mode);
+            self.put_pieces(|piece| Key::xattr(inode, acl::ACCESS, piece), &acl.encode());
+        }
+    }
+
+    /// What is made in a directory gets its default list, or else permissions without those of the umask.
+    /// Returns its permissions.
+    pub(super) fn inherit(&mut self, directory: InodeNumber, inode: InodeNumber, made: &NewInode) -> u16 {
+        let Some(default) = self.acl(directory, acl::DEFAULT) else { return made.mode & !made.umask };
+        if made.kind == FileKind::Directory {
+            self.put_pieces(|piece| Key::xattr(inode, acl::DEFAULT, piece), &default.encode());
+        }
+        let access = default.inherited(made.mode);
+        if !access.is_permissions() {
+            self.put_pieces(|piece| Key::xattr(inode, acl::ACCESS, piece), &access.encode());
+        }
+        made.mode & !acl::PERMISSIONS | access.permissions()
     }
 }
 

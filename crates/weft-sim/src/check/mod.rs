@@ -11,3 +11,4 @@ pub mod progress;
 pub mod sessions;
 pub mod slices;
 pub mod sound;
+pub mod tables;

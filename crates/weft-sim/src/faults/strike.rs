@@ -16,7 +16,7 @@ use weft_rt::sim::{self, Crash, DiskFaults, ProcessId, SimDisk};
 use weft_rt::sync::{Either, race};
 use weft_rt::{Instant, now, random_below, sleep, sleep_until, spawn};
 use weft_store::{ExtentData, RegionMap, Store};
-use weft_types::{BLOCK_SIZE, BlockRange, ChunkIndex, DriveId, DriveState, GroupId, ObjectId};
+use weft_types::{BLOCK_SIZE, BlockRange, ChunkIndex, DriveId, DriveState, GroupId, ObjectId, Role};
 
 /// How often it is looked whether rot is healed.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
@@ -429,9 +429,12 @@ async fn rot(
 
 async fn is_healed(bed: &Rc<Bed>, victim: DriveId, cold: &Cold) -> bool {
     let map = bed.truth();
-    if !map.groups.get(&cold.group).is_some_and(|g| g.read_set().any(|d| d == victim)) {
-        // It is copied anew before it counts again.
-        return true;
+    match map.groups.get(&cold.group).and_then(|group| group.slot_of(victim)) {
+        // Another drive has its place, with a copy made anew.
+        None => return true,
+        // It comes back with what was not written meanwhile.
+        Some(slot) if slot.role != Role::InSync => return false,
+        Some(_) => {}
     }
     let Some(store) = bed.store(victim) else { return false };
     match in_time(store.read(cold.group, cold.object, BlockRange::one(cold.block))).await {

@@ -111,15 +111,23 @@ impl Scene {
             let lock = FileLock { owner, start, last, mode: LockMode::Exclusive, process: user as u32 };
             lock_in_turn(files, handle, lock).await?;
             self.count_one(files, handle, counter).await?;
-            // Closing the file does it as well.
+            // Closing the file does it as well, and does not say so.
             if random_below(4) == 0 {
                 break;
             }
             files.unlock(handle, owner, (start, last)).await?;
+            self.is_counted(counter);
             sleep(Duration::from_micros(random_below(2_000))).await;
         }
         files.release(handle).await;
         Ok(())
+    }
+
+    /// What was counted under a lock outlives the mount once that is given back.
+    fn is_counted(&self, counter: u64) {
+        let mut counted = self.counted.borrow_mut();
+        let counted = &mut counted[counter as usize];
+        (counted.unknown, counted.done) = (counted.unknown - 1, counted.done + 1);
     }
 
     /// Counts by one, under the lock of the counter.
@@ -128,11 +136,7 @@ impl Scene {
         sleep(Duration::from_micros(random_below(3_000))).await;
         self.counted.borrow_mut()[counter as usize].unknown += 1;
         let data = Buf::from((value + 1).to_le_bytes().to_vec());
-        files.write(handle, counter * BYTES, vec![data]).await?;
-        let mut counted = self.counted.borrow_mut();
-        let counted = &mut counted[counter as usize];
-        (counted.unknown, counted.done) = (counted.unknown - 1, counted.done + 1);
-        Ok(())
+        files.write(handle, counter * BYTES, vec![data]).await
     }
 
     async fn finish(&self) -> Result<(), String> {
@@ -177,7 +181,7 @@ pub(super) async fn lock_in_turn(files: &Files, handle: u64, lock: FileLock) -> 
 
 async fn make(files: Files) -> Result<(), FsError> {
     let kind = FileKind::Regular;
-    let new = NewInode { kind, mode: 0o644, uid: 0, gid: 0, device: 0, target: Vec::new() };
+    let new = NewInode { kind, mode: 0o644, umask: 0, uid: 0, gid: 0, device: 0, target: Vec::new() };
     let (_, handle) = files.create(InodeNumber::ROOT, NAME, new, false).await?;
     files.extend(handle, COUNTERS * BYTES).await?;
     files.release(handle).await;

@@ -94,7 +94,7 @@ pub(super) async fn done<T: 'static, F: Future<Output = Result<T, FsError>> + 's
 
 async fn write_first(files: Files) -> Result<(), FsError> {
     let kind = FileKind::Regular;
-    let new = NewInode { kind, mode: 0o644, uid: 0, gid: 0, device: 0, target: Vec::new() };
+    let new = NewInode { kind, mode: 0o644, umask: 0, uid: 0, gid: 0, device: 0, target: Vec::new() };
     let (_, handle) = files.create(InodeNumber::ROOT, NAME, new, false).await?;
     files.write(handle, 0, vec![block(1)]).await?;
     files.release(handle).await;

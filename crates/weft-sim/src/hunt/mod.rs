@@ -18,6 +18,7 @@ mod fenced;
 mod files;
 mod follow;
 mod forgets;
+mod handed;
 mod interrupted;
 mod kept;
 mod lanes;
@@ -98,6 +99,8 @@ pub enum Scenario {
     NamesKept,
     /// A mount writes to what others read all the time.
     Readers,
+    /// A lock changes hands as its holder dies.
+    Handed,
     /// A mount loses its session while a program has locked a file.
     Renewed,
     /// Programs on several mounts count in one file, each time under a lock.
@@ -189,6 +192,7 @@ pub fn run_seed(
                     Scenario::Files => files::run().await,
                     Scenario::Readers => readers::run().await,
                     Scenario::Renewed => renewed::run().await,
+                    Scenario::Handed => handed::run().await,
                     Scenario::Counters => counters::run().await,
                     Scenario::NamesKept => fenced::run_names().await,
                     Scenario::Fenced => fenced::run().await,

@@ -3,6 +3,7 @@
 
 use super::stage::Stage;
 use crate::bed::KnowFiles;
+use crate::check::tables;
 use crate::names::Names;
 use std::time::Duration;
 use weft_rt::{random_below, sleep};
@@ -29,5 +30,6 @@ pub async fn run() -> Result<(), String> {
         stage.trouble_a_node(400, 3).await;
     }
     stage.heal();
-    names.finish().await
+    names.finish().await?;
+    tables::check(&stage.bed, FILES).await
 }

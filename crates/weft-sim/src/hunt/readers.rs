@@ -55,7 +55,11 @@ pub async fn run() -> Result<(), String> {
     let writes = async {
         for value in 0..WRITES {
             let data = Buf::from(vec![value; BLOCK_SIZE]);
-            done(&writer, move |files| async move { files.write(handle, 0, vec![data]).await }).await?;
+            let write = move |files: Files| async move {
+                files.write(handle, 0, vec![data]).await?;
+                files.sync_handle(handle).await
+            };
+            done(&writer, write).await?;
         }
         Ok(())
     };
@@ -68,7 +72,7 @@ pub async fn run() -> Result<(), String> {
 
 async fn make(files: Files) -> Result<u64, FsError> {
     let kind = FileKind::Regular;
-    let new = NewInode { kind, mode: 0o644, uid: 0, gid: 0, device: 0, target: Vec::new() };
+    let new = NewInode { kind, mode: 0o644, umask: 0, uid: 0, gid: 0, device: 0, target: Vec::new() };
     let (_, handle) = files.create(InodeNumber::ROOT, NAME, new, false).await?;
     let data = Buf::from(vec![1; BLOCKS as usize * BLOCK_SIZE]);
     files.write(handle, 0, vec![data]).await?;

@@ -72,6 +72,7 @@ impl Scene {
         // A program that knows nothing of all that goes on.
         if let Ok(old) = files.of_handle(handle) {
             let _ = old.write(handle, 0, vec![Buf::from((FIRST + 1).to_le_bytes().to_vec())]).await;
+            let _ = old.sync_handle(handle).await;
         }
         self.phase.set(Phase::Back);
     }
@@ -121,7 +122,7 @@ pub async fn run() -> Result<(), String> {
 
 async fn make(files: &Files) -> Result<u64, FsError> {
     let kind = FileKind::Regular;
-    let new = NewInode { kind, mode: 0o644, uid: 0, gid: 0, device: 0, target: Vec::new() };
+    let new = NewInode { kind, mode: 0o644, umask: 0, uid: 0, gid: 0, device: 0, target: Vec::new() };
     let (_, handle) = files.create(InodeNumber::ROOT, NAME, new, false).await?;
     files.lock(handle, lock(1)).await?;
     files.write(handle, 0, vec![Buf::from(FIRST.to_le_bytes().to_vec())]).await?;

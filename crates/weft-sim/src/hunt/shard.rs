@@ -173,7 +173,7 @@ impl Client {
         let mut client = Client { scene, session, number: 0, model: FileModel::below(InodeNumber::ROOT) };
         let at = NameIn { directory: InodeNumber::ROOT, name: format!("client {n}").into_bytes() };
         let kind = FileKind::Directory;
-        let made = NewInode { kind, mode: 0o755, uid: 0, gid: 0, device: 0, target: Vec::new() };
+        let made = NewInode { kind, mode: 0o755, umask: 0, uid: 0, gid: 0, device: 0, target: Vec::new() };
         let home = match client.carry_out(Operation::Create(at, made)).await? {
             Answer::Attributes(home) => home.inode,
             other => return Err(format!("client {n} has no directory: {other:?}")),

@@ -3,7 +3,10 @@
 use super::attributes::{decode_attributes, encode_attributes};
 use super::lock::FileLock;
 use super::operation::HoldMode;
-use super::{decode_bytes, encode_bytes};
+use super::shard_state::ShardState;
+use super::table_check::TableCheck;
+use super::use_of_shard::UseOfShard;
+use super::{decode_bool, decode_bytes, decode_count, encode_bytes};
 use crate::{DecodeError, Decoder, Encoder};
 use thiserror::Error;
 use weft_types::limits::{
@@ -156,6 +159,12 @@ pub enum Answer {
     Recalled(Vec<Recall>),
     /// A lock of somebody else that is in the way, if there is one.
     Lock(Option<FileLock>),
+    /// How a check of the tables stands.
+    Check(TableCheck),
+    /// Who uses the shard.
+    Use(UseOfShard),
+    /// What the shard is made of, and what it has done.
+    State(ShardState),
 }
 
 impl Answer {
@@ -194,6 +203,9 @@ impl Answer {
                 e.u8(9).u8(lock.is_some().into());
                 lock.iter().for_each(|lock| lock.encode(e));
             }
+            Answer::Check(check) => check.encode(e.u8(10)),
+            Answer::Use(used) => used.encode(e.u8(11)),
+            Answer::State(state) => state.encode(e.u8(12)),
         }
     }
 
@@ -230,6 +242,9 @@ impl Answer {
                 true => Answer::Lock(Some(FileLock::decode(d)?)),
                 false => Answer::Lock(None),
             },
+            10 => Answer::Check(TableCheck::decode(d)?),
+            11 => Answer::Use(UseOfShard::decode(d)?),
+            12 => Answer::State(ShardState::decode(d)?),
             n => return Err(DecodeError::Invalid { field: "answer", value: n.into() }),
         })
     }
@@ -246,19 +261,4 @@ fn decode_listed(d: &mut Decoder<'_>) -> Result<Listed, DecodeError> {
         entries.push(ListedEntry { cookie, name, attributes: decode_attributes(d)? });
     }
     Ok(Listed { parent, entries, is_end })
-}
-
-fn decode_bool(d: &mut Decoder<'_>, field: &'static str) -> Result<bool, DecodeError> {
-    match d.u8()? {
-        0 => Ok(false),
-        1 => Ok(true),
-        n => Err(DecodeError::Invalid { field, value: n.into() }),
-    }
-}
-
-fn decode_count(d: &mut Decoder<'_>, field: &'static str, most: u32) -> Result<u32, DecodeError> {
-    match d.u32()? {
-        count if count <= most => Ok(count),
-        count => Err(DecodeError::Invalid { field, value: count.into() }),
-    }
 }

@@ -5,6 +5,9 @@ mod answer;
 mod attributes;
 mod lock;
 mod operation;
+mod shard_state;
+mod table_check;
+mod use_of_shard;
 
 pub use addressed::ShardRequest;
 pub use answer::{Answer, FileError, Listed, ListedEntry, Recall};
@@ -13,6 +16,9 @@ pub use lock::{FileLock, LockFamily, LockMode, LockOwner};
 pub use operation::{
     AttributeChanges, FileRequest, HoldMode, NameIn, NewInode, Operation, RenameMode, SetTime, XattrMode,
 };
+pub use shard_state::ShardState;
+pub use table_check::{CheckFinding, TableCheck};
+pub use use_of_shard::{ShardUser, ShardWait, UseOfShard};
 
 use crate::{DecodeError, Decoder, Encoder};
 
@@ -28,4 +34,19 @@ fn decode_bytes(d: &mut Decoder<'_>, field: &'static str, most: usize) -> Result
         return Err(DecodeError::Invalid { field, value: length.into() });
     }
     Ok(d.bytes(length as usize)?.to_vec())
+}
+
+fn decode_bool(d: &mut Decoder<'_>, field: &'static str) -> Result<bool, DecodeError> {
+    match d.u8()? {
+        0 => Ok(false),
+        1 => Ok(true),
+        n => Err(DecodeError::Invalid { field, value: n.into() }),
+    }
+}
+
+fn decode_count(d: &mut Decoder<'_>, field: &'static str, most: u32) -> Result<u32, DecodeError> {
+    match d.u32()? {
+        count if count <= most => Ok(count),
+        count => Err(DecodeError::Invalid { field, value: count.into() }),
+    }
 }

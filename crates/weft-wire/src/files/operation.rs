@@ -37,8 +37,11 @@ pub struct NameIn {
 pub struct NewInode {
     /// What it is.
     pub kind: FileKind,
-    /// Its permissions, without those that the umask takes away.
+    /// Its permissions.
     pub mode: u16,
+    /// Permissions that it does not get, unless the directory has a default access control list: then that
+    /// says which.
+    pub umask: u16,
     /// Its owner.
     pub uid: u32,
     /// Its group, where the directory does not say it (`S_ISGID`).
@@ -199,6 +202,14 @@ pub enum Operation {
     Unlock(InodeNumber, LockOwner, (u64, u64)),
     /// Which lock of another owner would be in the way of this one.
     FindLock(InodeNumber, FileLock),
+    /// Has the shard compare all that is in its tables, beside what it serves, and says how that stands. Asked
+    /// again by the same number until it is over. As long as the check of another number is under way, that
+    /// one's state is the answer.
+    Check(u64),
+    /// Who uses the shard, and who waits for whom.
+    Use,
+    /// What the shard is made of, and what it has done.
+    State,
 }
 
 impl Operation {
@@ -235,7 +246,11 @@ impl Operation {
             | Operation::Lock(inode, _)
             | Operation::Unlock(inode, ..)
             | Operation::FindLock(inode, _) => *inode,
-            Operation::Recalls | Operation::Told(_) => InodeNumber::ROOT,
+            Operation::Recalls
+            | Operation::Told(_)
+            | Operation::Check(_)
+            | Operation::Use
+            | Operation::State => InodeNumber::ROOT,
             Operation::Await(operation) => operation.inode(),
         }
     }
@@ -265,7 +280,10 @@ impl Operation {
             | Operation::Recalls
             | Operation::Told(_)
             | Operation::Await(_)
-            | Operation::FindLock(..) => false,
+            | Operation::FindLock(..)
+            | Operation::Check(_)
+            | Operation::Use
+            | Operation::State => false,
             Operation::Create(..)
             | Operation::CreateOpen(..)
             | Operation::CreateUnnamed(..)
@@ -373,6 +391,15 @@ impl Operation {
                 e.u64(*start).u64(*last);
             }
             Operation::FindLock(inode, lock) => lock.encode(e.u8(26).u64(inode.0)),
+            Operation::Check(number) => {
+                e.u8(27).u64(*number);
+            }
+            Operation::Use => {
+                e.u8(28);
+            }
+            Operation::State => {
+                e.u8(29);
+            }
         }
     }
 
@@ -420,6 +447,9 @@ impl Operation {
             24 => Operation::Lock(decode_inode(d)?, FileLock::decode(d)?),
             25 => Operation::Unlock(decode_inode(d)?, LockOwner::decode(d)?, decode_range(d)?),
             26 => Operation::FindLock(decode_inode(d)?, FileLock::decode(d)?),
+            27 => Operation::Check(d.u64()?),
+            28 => Operation::Use,
+            29 => Operation::State,
             AWAIT if may_await => Operation::Await(Box::new(Operation::decode_some(d, false)?)),
             n => return Err(DecodeError::Invalid { field: "operation", value: n.into() }),
         })
@@ -428,7 +458,7 @@ impl Operation {
 
 impl NewInode {
     fn encode(&self, e: &mut Encoder) {
-        e.u8(self.kind as u8).u16(self.mode).u32(self.uid).u32(self.gid).u64(self.device);
+        e.u8(self.kind as u8).u16(self.mode).u16(self.umask).u32(self.uid).u32(self.gid).u64(self.device);
         encode_bytes(e, &self.target);
     }
 
@@ -436,6 +466,7 @@ impl NewInode {
         Ok(NewInode {
             kind: decode_kind(d)?,
             mode: decode_mode(d)?,
+            umask: decode_mode(d)?,
             uid: d.u32()?,
             gid: d.u32()?,
             device: d.u64()?,

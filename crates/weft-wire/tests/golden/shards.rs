@@ -4,8 +4,9 @@ use crate::form::{Case, Form, case, cases_of, check};
 use crate::variants;
 use weft_types::{Attributes, FileKind, FileTime, InodeNumber, SessionId, VolumeId};
 use weft_wire::files::{
-    Answer, AttributeChanges, FileError, FileLock, FileRequest, HoldMode, Listed, ListedEntry, LockFamily,
-    LockMode, LockOwner, NameIn, NewInode, Operation, Recall, RenameMode, SetTime, ShardRequest, XattrMode,
+    Answer, AttributeChanges, CheckFinding, FileError, FileLock, FileRequest, HoldMode, Listed, ListedEntry,
+    LockFamily, LockMode, LockOwner, NameIn, NewInode, Operation, Recall, RenameMode, SetTime, ShardRequest,
+    ShardState, ShardUser, ShardWait, TableCheck, UseOfShard, XattrMode,
 };
 use weft_wire::{DecodeError, Decoder, Encoder};
 
@@ -36,8 +37,24 @@ variants!(Operation {
     Lock,
     Unlock,
     FindLock,
+    Check,
+    Use,
+    State,
 });
-variants!(Answer { Attributes, Done, Listed, Bytes, Names, Failed, Reserved, Recalled, Lock });
+variants!(Answer {
+    Attributes,
+    Done,
+    Listed,
+    Bytes,
+    Names,
+    Failed,
+    Reserved,
+    Recalled,
+    Lock,
+    Check,
+    Use,
+    State,
+});
 
 fn at(name: &[u8]) -> NameIn {
     NameIn { directory: InodeNumber::new(3, 5), name: name.to_vec() }
@@ -52,6 +69,7 @@ fn operations() -> Vec<Operation> {
     let made = |kind, target: &[u8]| NewInode {
         kind,
         mode: 0o4755,
+        umask: 0o027,
         uid: 0x0a01,
         gid: 0x0a02,
         device: 0x0b0b,
@@ -90,7 +108,69 @@ fn operations() -> Vec<Operation> {
         Operation::Lock(inode, a_lock()),
         Operation::Unlock(inode, a_lock().owner, (0x1000, u64::MAX)),
         Operation::FindLock(inode, a_lock()),
+        Operation::Check(0x0404),
+        Operation::Use,
+        Operation::State,
     ]
+}
+
+fn a_check() -> TableCheck {
+    let finding = CheckFinding { inode: InodeNumber::new(3, 7), text: "inode 7 is odd".into() };
+    TableCheck {
+        number: 0x0404,
+        is_over: true,
+        passes: 2,
+        read: 0x11,
+        items: 0x12,
+        inodes: 0x13,
+        names: 0x14,
+        orphans: 0x15,
+        unsettled: 0x16,
+        found: 1,
+        findings: vec![finding],
+    }
+}
+
+fn a_use() -> UseOfShard {
+    let session = SessionId(30);
+    let user = ShardUser {
+        session,
+        open: 0x21,
+        read: 0x22,
+        write: 0x23,
+        locks: 0x24,
+        has_all_names: true,
+        asked: 0x25,
+    };
+    let wait = |keeps| ShardWait {
+        session,
+        holder: SessionId(31),
+        inode: InodeNumber::new(3, 7),
+        keeps,
+        waited_ms: 0x26,
+    };
+    UseOfShard { users: vec![user], waits: vec![wait(Some(HoldMode::Read)), wait(None)] }
+}
+
+fn a_state() -> ShardState {
+    ShardState {
+        format: 1,
+        checkpoint: 0x31,
+        generation: 0x32,
+        log_blocks: 0x33,
+        log_from: 0x34,
+        log_next: 0x35,
+        pages: 0x36,
+        levels: 2,
+        tables: vec![(4, 0x37), (6, 0x38)],
+        served_ms: 0x39,
+        operations: 0x3a,
+        batches: 0x3b,
+        appended_blocks: 0x3c,
+        change_bytes: 0x3d,
+        probes: 0x3e,
+        checkpoints: 0x3f,
+    }
 }
 
 fn answers() -> Vec<Answer> {
@@ -127,6 +207,9 @@ fn answers() -> Vec<Answer> {
         }]),
         Answer::Lock(None),
         Answer::Lock(Some(a_lock())),
+        Answer::Check(a_check()),
+        Answer::Use(a_use()),
+        Answer::State(a_state()),
     ]
 }
 

@@ -13,6 +13,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::rc::Rc;
+use std::time::Duration;
 use std::{fs, io};
 use tree::FilesTree;
 use weft_cli::{
@@ -21,12 +22,15 @@ use weft_cli::{
 use weft_client::{AttachMode, ClientError, Fabric};
 use weft_fs::{LastingFiles, Mount};
 use weft_fuse::{FuseError, MountOptions, Session, Unmount, mount_at, unmount};
-use weft_rt::offload;
 use weft_rt::sync::{Either, race};
+use weft_rt::{offload, sleep, spawn};
 use weft_types::with_causes;
 
 /// How far the kernel reads ahead in files that are read in order.
 const READAHEAD_BYTES: u32 = 4 << 20;
+
+/// How often a mount looks whether there is much room.
+const LOOKS_FOR_ROOM_EVERY: Duration = Duration::from_secs(5);
 
 /// What was mounted, for programs.
 #[derive(serde::Serialize)]
@@ -163,6 +167,10 @@ async fn serve(
 ) -> Result<(), CliError> {
     let manager = Connection::open(place).await?;
     let tree = Rc::new(FilesTree::new(files.clone(), &args.name, manager));
+    files.newest().keep_back(false);
+    if !args.write_through && !args.read_only {
+        spawn(keep_back_where_there_is_room(files.clone(), tree.clone()));
+    }
     let mut options = MountOptions::new(&args.name);
     options.is_read_only = args.read_only;
     options.no_set_id = args.options.contains(&MountOption::Nosuid);
@@ -203,6 +211,17 @@ async fn serve(
     served.map_err(|error| mount_error(args, &error))
 }
 
+/// Has writes return before they are durable as long as the pool is far from full: then a program hears from
+/// its write that there is no space.
+async fn keep_back_where_there_is_room(files: Rc<LastingFiles>, tree: Rc<FilesTree>) {
+    loop {
+        let has_room = tree.has_much_room().await;
+        // A session that begins in between does as the one before.
+        files.newest().keep_back(has_room.unwrap_or(false));
+        sleep(LOOKS_FOR_ROOM_EVERY).await;
+    }
+}
+
 /// The process that has started this one knows enough: it does not read any more.
 fn leave_the_starter(args: &MountArgs) -> io::Result<()> {
     let null = File::options().read(true).write(true).open("/dev/null")?;
@@ -238,6 +257,11 @@ pub(crate) fn umount(args: &UmountArgs, output: Output) -> Result<(), CliError> 
     };
     let is_dead = there.is_dead();
     let how = if args.force || is_dead { Unmount::Now } else { Unmount::Idle };
+    if !is_dead && !args.force {
+        // What was written is durable before it is said that it is unmounted.
+        let synced = File::open(&args.at).and_then(|root| root.sync_all());
+        synced.map_err(|error| umount_error(&args.at, &error))?;
+    }
     unmount(&args.at, how).map_err(|error| umount_error(&args.at, &error))?;
     if is_dead {
         note(&format!("the process of the mount at {shown} had ended before"));

@@ -7,10 +7,12 @@ use std::time::Duration;
 use weft_api::{ApiAnswer, ApiRequest};
 use weft_cli::Connection;
 use weft_fs::{Files, FsError, LastingFiles};
-use weft_fuse::{Allocate, Caching, Errno, HowToOpen, Opened, Reply, Seek, Space, Timeouts, Tree};
+use weft_fuse::{
+    Allocate, Caching, Durable, Errno, FilePlace, HowToOpen, Opened, Reply, Seek, Space, Timeouts, Tree,
+};
 use weft_rt::{Buf, Instant, now};
 use weft_types::limits::FILE_NAME_BYTES_MAX;
-use weft_types::{Attributes, BLOCK_SIZE, InodeNumber};
+use weft_types::{Attributes, BLOCK_SIZE, CapacityLevel, InodeNumber};
 use weft_wire::files::{
     AttributeChanges, FileError, FileLock, Listed, LockOwner, NewInode, RenameMode, XattrMode,
 };
@@ -65,6 +67,19 @@ impl FilesTree {
     /// The files in whose session a handle was opened.
     fn of(&self, handle: u64) -> Reply<Files> {
         reply(self.files.of_handle(handle))
+    }
+
+    /// Whether the pool is far from full, as its manager says; `None` if no manager does.
+    pub(super) async fn has_much_room(&self) -> Option<bool> {
+        let show = ApiRequest::FsShow { name: self.name.clone() };
+        let Ok(ApiAnswer::FileSystem { file_system, .. }) = self.manager.ask(&show).await else {
+            return None;
+        };
+        let Ok(ApiAnswer::Pools { pools }) = self.manager.ask(&ApiRequest::PoolList {}).await else {
+            return None;
+        };
+        let pool = pools.into_iter().find(|pool| pool.name == file_system.pool)?;
+        Some(pool.level == CapacityLevel::Normal)
     }
 
     /// How much room the pool has for the copies of this file system.
@@ -230,10 +245,27 @@ impl Tree for FilesTree {
         reply(self.of(handle)?.read(handle, offset, length.into()).await)
     }
 
-    async fn write(&self, _: InodeNumber, handle: u64, offset: u64, data: Buf) -> Reply<u32> {
-        let length = data.len() as u32;
-        reply(self.of(handle)?.write(handle, offset, vec![data]).await)?;
+    async fn write(&self, _: InodeNumber, handle: u64, offset: u64, data: Buf, when: Durable) -> Reply<u32> {
+        let (length, files) = (data.len() as u32, self.of(handle)?);
+        match when {
+            Durable::Later => reply(files.write(handle, offset, vec![data]).await)?,
+            Durable::Data => reply(files.write_through(handle, offset, vec![data]).await)?,
+            Durable::WithSize => {
+                reply(files.write_through(handle, offset, vec![data]).await)?;
+                reply(files.sync_handle(handle).await)?;
+            }
+        }
         Ok(length)
+    }
+
+    async fn copy(&self, from: FilePlace, to: FilePlace, length: u64) -> Reply<u64> {
+        let (files, target) = (self.of(from.handle)?, self.of(to.handle)?);
+        if files.session_id() != target.session_id() {
+            // One of them is of a session that is over.
+            return Err(Errno(libc::EIO));
+        }
+        let place = |at: FilePlace| weft_fs::FilePlace { handle: at.handle, offset: at.offset };
+        reply(files.copy(place(from), place(to), length).await)
     }
 
     async fn flush(&self, _: InodeNumber, handle: u64, owner: LockOwner) -> Reply<()> {
@@ -259,10 +291,12 @@ impl Tree for FilesTree {
     }
 
     async fn sync(&self, inode: InodeNumber, handle: u64, _data_only: bool) -> Reply<()> {
-        match handle {
-            0 => self.look(async |files| files.sync(inode).await).await,
+        match (handle, inode) {
+            // The whole file system: `sync` does not come here, and `weft umount` asks for it.
+            (0, InodeNumber::ROOT) => self.sync_all().await,
+            (0, _) => self.look(async |files| files.sync(inode).await).await,
             // What a session has lost with its end, a later one does not make good.
-            handle => reply(self.of(handle)?.sync(inode).await),
+            _ => reply(self.of(handle)?.sync_handle(handle).await),
         }
     }
 

@@ -1,0 +1,264 @@
+#!/usr/bin/env python3
+"""What a file system reaches: names by the library and through mounts, data, small files, memory; beside a file system in memory behind
+the same face, and the volume underneath, in the same run.
+
+A fabric of its own on loopback with drives in memory, so that nothing is bound by this machine's disk; all of it, the programs that ask too,
+on this machine. docs/benchmark.md says what to make of it.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import pathlib
+import shutil
+import statistics
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "where"))
+import fabric  # noqa: E402
+
+NAMES = pathlib.Path(__file__).with_name("names.py")
+DRIVE_BYTES, VOLUME_SIZE, FILE_SIZE = 3 << 30, "512MiB", "512m"
+PROCESSES = 8
+
+# Files of each process or client, and in the archive that is unpacked: in full, and quickly.
+FILES, FILES_QUICK = 4000, 500
+UNPACKED, UNPACKED_QUICK = 20_000, 2_000
+
+
+def main():
+    """Parses the command line and does what it says; returns the exit status."""
+    parser = argparse.ArgumentParser(description="Shows what a file system reaches.", epilog="Exit status: 0 done, 1 failed, 2 usage.")
+    parser.add_argument("weft", help="the binary to measure")
+    parser.add_argument("memory", help="the mount of a file system in memory that is the limit (weft-fuse, example memory)")
+    parser.add_argument("--only", action="append", choices=SECTIONS, help="this section; may be given several times")
+    parser.add_argument("--rounds", type=int, default=3, metavar="N", help="rounds, whose medians are told (3)")
+    parser.add_argument("--seconds", type=float, default=5, help="length of each run of data (5)")
+    parser.add_argument("--quick", action="store_true", help="one short round, which says little")
+    parser.add_argument("--json", metavar="FILE", help="write the figures there")
+    options = parser.parse_args()
+    options.weft, options.memory = (str(pathlib.Path(path).resolve()) for path in (options.weft, options.memory))
+    if options.quick:
+        options.rounds, options.seconds = 1, 1
+    options.files = FILES_QUICK if options.quick else FILES
+    options.unpacked = UNPACKED_QUICK if options.quick else UNPACKED
+    rows = {}
+    try:
+        with bed(options) as made:
+            for number in range(options.rounds):
+                for name in options.only or SECTIONS:
+                    print(f"round {number + 1} of {options.rounds}: {name}", file=sys.stderr)
+                    for row in SECTIONS[name](made, options):
+                        rows.setdefault(row["workload"], []).append(row)
+    except fabric.Trouble as trouble:
+        print(f"error: {trouble}", file=sys.stderr)
+        return 1
+    figures = [median(workload, found) for workload, found in rows.items()]
+    show(figures)
+    if options.json:
+        pathlib.Path(options.json).write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
+    return 0
+
+
+@contextlib.contextmanager
+def bed(options):
+    """A fabric with a file system that is mounted twice, and a mount of the file system in memory."""
+    drives = (f"mem:{DRIVE_BYTES}",) * 2
+    with fabric.fabric(options.weft, VOLUME_SIZE, drives=drives, processors=fabric.TOGETHER) as made:
+        made["environment"] = {**os.environ, "WEFT_FABRIC": made["fabric"]}
+        weft(made, "fs", "create", "home", "--copies", "2", "--failure-domain", "drive")
+        places, memory = [made["folder"] / name for name in ("a", "b")], made["folder"] / "memory"
+        made.update(places=places, memory=memory)
+        for at in [*places, memory]:
+            at.mkdir()
+        serving = subprocess.Popen([options.memory, memory], stdin=subprocess.DEVNULL)
+        try:
+            fabric.until(lambda: os.path.ismount(memory), "the file system in memory is not mounted")
+            weft(made, "mount", "home", str(places[0]))
+            yield made
+        finally:
+            for at in places:
+                subprocess.run([options.weft, "umount", at, "--force"], env=made["environment"], capture_output=True, check=False)
+            subprocess.run(["umount", "-l", memory], capture_output=True, check=False)
+            serving.wait(fabric.PATIENCE_S)
+
+
+def weft(made, *words):
+    """Runs `weft` on the fabric, and returns what it prints."""
+    done = subprocess.run([made["weft"], *words], env=made["environment"], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise fabric.Trouble(f"weft {' '.join(words)} failed: {done.stderr.strip()}")
+    return done.stdout
+
+
+def row(workload, per_second=None, mb_per_s=None, p50=None, p99=None, limit=None):
+    """A figure; `limit`: what it is a part of, in the same unit."""
+    reached = per_second if mb_per_s is None else mb_per_s
+    return {"workload": workload, "per_second": per_second, "mb_per_s": mb_per_s, "p50_us": p50, "p99_us": p99,
+            "limit_ratio": reached / limit if limit else None}
+
+
+def by_library(made, options):
+    """Names by the library, without a mount: one client process and two."""
+    was_mounted = made["places"][0]
+    weft(made, "umount", str(was_mounted))
+    rows = []
+    for clients in 1, 2:
+        said = json.loads(weft(made, "bench", "names", "home", "--files", str(5 * options.files), "--clients", str(clients), "--json"))
+        rows += [row(f"{found['workload']} by the library, {clients} client{'s' * (clients > 1)}", found["per_second"], p50=found["p50_us"],
+                     p99=found["p99_us"]) for found in said["rows"]]
+    weft(made, "mount", "home", str(was_mounted))
+    return rows
+
+
+def names(places, processes, folders, files):
+    """What processes do with names in turn: by operation, how many a second in all, and the median and worst hundredth."""
+    for place in places:
+        pathlib.Path(place).mkdir(parents=True, exist_ok=True)
+    running = [subprocess.Popen([sys.executable, str(NAMES), str(places[n % len(places)]), str(files), str(folders)], stdin=subprocess.PIPE,
+                                stdout=subprocess.PIPE, text=True) for n in range(processes)]
+    found = {}
+    for _ in range(5):
+        for process in running:
+            process.stdin.write("\n")
+            process.stdin.flush()
+        said = [json.loads(process.stdout.readline()) for process in running]
+        took = sorted(us for one in said for us in one["us"])
+        found[said[0]["operation"]] = {"per_second": sum(one["items"] for one in said) / max(one["seconds"] for one in said),
+                                       "p50": took[len(took) // 2], "p99": took[len(took) * 99 // 100]}
+    for process in running:
+        process.stdin.close()
+        if process.wait() != 0:
+            raise fabric.Trouble("a process that works with names has failed")
+    return found
+
+
+def through_mounts(made, options):
+    """Names through FUSE: from one process and from several, in one folder and in many, by one mount and by two."""
+    a, b = made["places"]
+    rows = []
+    shapes = [("1 process", 1, 1), (f"{PROCESSES} processes, one folder", PROCESSES, 1), (f"{PROCESSES} processes, many folders", PROCESSES, 50)]
+    for shape, processes, folders in shapes:
+        files = options.files // processes
+        limits = names([made["memory"] / "names"], processes, folders, files)
+        found = names([a / "names"], processes, folders, files)
+        rows += [row(f"{operation} through FUSE, {shape}", seen["per_second"], p50=seen["p50"], p99=seen["p99"],
+                     limit=limits[operation]["per_second"]) for operation, seen in found.items()]
+    weft(made, "mount", "home", str(b))
+    found = names([a / "names", b / "names"], PROCESSES, 1, options.files // PROCESSES)
+    rows += [row(f"{operation} through FUSE, two mounts, {PROCESSES} processes, one folder", seen["per_second"], p50=seen["p50"], p99=seen["p99"])
+             for operation, seen in found.items()]
+    weft(made, "umount", str(b))
+    return rows
+
+
+def fio(place, rw, size, depth, seconds):
+    """Direct data of one file through a mount, as fio reads and writes it."""
+    job = ["fio", "--name=data", f"--filename={place}/data", f"--size={FILE_SIZE}", f"--rw={rw}", f"--bs={size}", "--direct=1",
+           "--ioengine=libaio", f"--iodepth={depth}", "--time_based", f"--runtime={seconds}", "--ramp_time=0.5", "--output-format=json"]
+    done = subprocess.run(job, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise fabric.Trouble(f"fio failed: {done.stderr}{done.stdout[-1000:]}")
+    said = json.loads(done.stdout[done.stdout.index("{"):])["jobs"][0]["write" if "write" in rw else "read"]
+    times = said["clat_ns"].get("percentile", {})
+    return {"per_second": said["iops"], "mb_per_s": said["bw_bytes"] / 1e6, "p50": times.get("50.000000", 0) / 1e3,
+            "p99": times.get("99.000000", 0) / 1e3}
+
+
+def data(made, options):
+    """Direct reads and writes of one file, beside the same of the volume underneath."""
+    at, rows = made["places"][0], []
+    subprocess.run(["fio", "--name=fill", f"--filename={at}/data", f"--size={FILE_SIZE}", "--rw=write", "--bs=1m", "--direct=1"],
+                   capture_output=True, check=True)
+    for size, words, depth in ("4K", "random", 32), ("1M", "sequential", 8):
+        for rw in "read", "write":
+            kind = ("rand" if words == "random" else "") + rw
+            found = fio(at, kind, size, depth, options.seconds)
+            below = fabric.finish(fabric.load(made, rw, size, depth, True, options.seconds, ["--pattern", words]))["total"]
+            limit = below["iops"] if size == "4K" else below["mib_per_s"] * 1.048576
+            speed = {} if size == "4K" else {"mb_per_s": found["mb_per_s"]}
+            rows.append(row(f"{size} direct {rw} through FUSE, depth {depth}; limit: the volume", found["per_second"], p50=found["p50"],
+                            p99=found["p99"], limit=limit, **speed))
+    os.unlink(at / "data")
+    return rows
+
+
+def small_files(made, options):
+    """An archive of small files unpacked through a mount, beside the file system in memory."""
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="weft-small-", dir="/dev/shm"))
+    archive = folder / "small.tar"
+    try:
+        with tarfile.open(archive, "w") as tar:
+            source = folder / "file"
+            for n in range(options.unpacked):
+                source.write_bytes(bytes(n * 7 % 9000))
+                tar.add(source, f"{n // 500}/{n}")
+        seconds = []
+        for at in made["memory"], made["places"][0]:
+            into = at / "unpacked"
+            into.mkdir()
+            began = time.monotonic()
+            subprocess.run(["tar", "-xf", archive, "-C", into], check=True)
+            seconds.append(time.monotonic() - began)
+            if at != made["memory"]:
+                shutil.rmtree(into)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    limit, took = (options.unpacked / spent for spent in seconds)
+    shutil.rmtree(made["memory"] / "unpacked")
+    return [row(f"files of up to 9 kB unpacked by tar through FUSE, {options.unpacked}", took, limit=limit)]
+
+
+def costs(made, options):
+    """Memory for each inode, and bytes of the log for each create."""
+    files = 10 * options.files
+
+    def state():
+        shards = json.loads(weft(made, "fs", "inspect", "home", "--json"))["shards"]
+        status = pathlib.Path(f"/proc/{made['target']}/status").read_text(encoding="utf-8")
+        rss = int(next(line for line in status.splitlines() if line.startswith("VmRSS")).split()[1]) * 1024
+        total = lambda field: sum(shard["log"][field] for shard in shards)
+        return rss, total("change_bytes"), total("appended_blocks"), sum(shard["tables"].get("inodes", 0) for shard in shards)
+
+    before = state()
+    weft(made, "fs", "mkdir", "home", "/costs")
+    at = made["places"][0] / "costs"
+    for n in range(files):
+        os.close(os.open(at / f"{n:07}", os.O_CREAT | os.O_WRONLY))
+    after = state()
+    shutil.rmtree(at)
+    inodes = after[3] - before[3]
+    return [{**row("memory of the node per million inodes, MB"), "value": (after[0] - before[0]) / inodes},
+            {**row("bytes of changes in the log per create and close"), "value": (after[1] - before[1]) / files},
+            {**row("bytes appended to the log per create and close"), "value": (after[2] - before[2]) * 4096 / files}]
+
+
+SECTIONS = {"library": by_library, "mounts": through_mounts, "data": data, "small": small_files, "costs": costs}
+
+
+def median(workload, found):
+    """The medians of all rounds."""
+    def of(field):
+        seen = [one[field] for one in found if one.get(field) is not None]
+        return statistics.median(seen) if seen else None
+    fields = ["per_second", "mb_per_s", "p50_us", "p99_us", "limit_ratio"] + (["value"] if "value" in found[0] else [])
+    return {"workload": workload, **{field: of(field) for field in fields}}
+
+
+def show(figures):
+    """Prints a table."""
+    print(f"{'workload':<72} {'per s':>9} {'MB/s':>7} {'p50 us':>8} {'p99 us':>8} {'of limit':>8}")
+    text = lambda value, form: "" if value is None else format(value, form)
+    for one in figures:
+        value = one["per_second"] if one.get("value") is None else one["value"]
+        print(f"{one['workload']:<72} {text(value, '9.0f'):>9} {text(one['mb_per_s'], '7.0f'):>7} {text(one['p50_us'], '8.0f'):>8} "
+              f"{text(one['p99_us'], '8.0f'):>8} {text(one['limit_ratio'], '8.2f'):>8}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,177 @@
+//! Writing back what programs have written (F14): data first, then the size that goes with them.
+//!
+//! Who has written goes on at once, as long as the mount may write the file (F4). The data are durable when
+//! the program asks for it, when another mount wants the file, when it is read from elsewhere than the kernel's
+//! pages, or a second later.
+
+use crate::caller::Shards;
+use crate::error::FsError;
+use crate::open_file::OpenFile;
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use weft_rt::sync::join_all;
+use weft_rt::{Buf, spawn};
+use weft_rules::{Mutation, mutated};
+
+/// Bytes of a file that are not written back, at most; whoever writes more waits.
+const FILE_BYTES_MAX: u64 = 64 << 20;
+
+/// Those of all files of a mount.
+const MOUNT_BYTES_MAX: u64 = 256 << 20;
+
+/// From so many on they are written back while the program goes on.
+const EARLY_BYTES: u64 = 2 << 20;
+
+/// Requests of one file that are under way at a time.
+const RUNS_AT_ONCE: usize = 16;
+
+/// What the files of a mount share.
+#[derive(Default)]
+pub(crate) struct WriteBack {
+    /// Bytes that are not written back.
+    bytes: Cell<u64>,
+    /// Nothing is kept back: each write is durable when it returns.
+    is_off: Cell<bool>,
+}
+
+impl WriteBack {
+    /// Keeps nothing back from now on, or does so again.
+    pub(crate) fn turn(&self, is_on: bool) {
+        self.is_off.set(!is_on);
+    }
+
+    pub(crate) fn is_on(&self) -> bool {
+        !self.is_off.get()
+    }
+
+    /// Whether there is room for more bytes of a file that has so many.
+    pub(crate) fn has_room(&self, of_file: u64) -> bool {
+        of_file < FILE_BYTES_MAX && self.bytes.get() < MOUNT_BYTES_MAX
+    }
+
+    fn add(&self, bytes: u64) {
+        self.bytes.set(self.bytes.get() + bytes);
+    }
+
+    fn remove(&self, bytes: u64) {
+        self.bytes.set(self.bytes.get() - bytes);
+    }
+}
+
+/// What was lost of a file: it could not be written back.
+#[derive(Default)]
+pub(crate) struct Lost {
+    /// How often.
+    count: Cell<u64>,
+    why: RefCell<Option<FsError>>,
+}
+
+impl Lost {
+    /// How often, until now.
+    pub(crate) fn count(&self) -> u64 {
+        self.count.get()
+    }
+
+    fn note(&self, why: &FsError) {
+        self.count.set(self.count.get() + 1);
+        self.why.replace(Some(why.clone()));
+    }
+
+    /// Tells who has heard of `heard` losses of those since.
+    ///
+    /// # Errors
+    /// Why something was lost.
+    pub(crate) fn tell(&self, heard: &Cell<u64>) -> Result<(), FsError> {
+        match (heard.replace(self.count.get()) < self.count.get(), &*self.why.borrow()) {
+            (true, Some(why)) => Err(why.clone()),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl<S: Shards> OpenFile<S> {
+    /// Keeps bytes to be written back. They lie within what is reserved, and in the file.
+    pub(crate) fn keep(&self, offset: u64, bufs: &[Buf]) {
+        let before = self.dirty.bytes();
+        self.dirty.put(offset, bufs);
+        self.write_back.add(self.dirty.bytes() - before);
+    }
+
+    /// The file has become shorter.
+    pub(crate) fn forget_behind(&self, size: u64) {
+        if mutated(Mutation::KeptBehindEnd) {
+            return;
+        }
+        let before = self.dirty.bytes();
+        self.dirty.truncate(size);
+        self.write_back.remove(before - self.dirty.bytes());
+    }
+
+    /// Writes back all that was kept until now. What fails is lost, and told to everybody who has the file
+    /// open.
+    ///
+    /// # Errors
+    /// Why something could not be written.
+    pub(crate) async fn write_back(&self) -> Result<(), FsError> {
+        let _turn = self.turn.lock().await;
+        self.write_back_in_turn().await
+    }
+
+    /// Likewise, by whoever has the turn.
+    pub(crate) async fn write_back_in_turn(&self) -> Result<(), FsError> {
+        if self.dirty.is_empty() {
+            return Ok(());
+        }
+        let runs = self.dirty.take();
+        let bytes = runs.iter().map(|(_, run)| run.len() as u64).sum();
+        self.is_flying.set(true);
+        let written = self.write_runs(runs).await;
+        self.is_flying.set(false);
+        self.write_back.remove(bytes);
+        if let Err(why) = &written {
+            tracing::warn!(inode = self.inode.0, bytes, error = %why, "written data are lost");
+            self.lost.note(why);
+            self.end_where_told();
+        }
+        written
+    }
+
+    async fn write_runs(&self, runs: Vec<(u64, Buf)>) -> Result<(), FsError> {
+        let mut runs = runs.into_iter().peekable();
+        while runs.peek().is_some() {
+            let some = runs.by_ref().take(RUNS_AT_ONCE);
+            let written = join_all(some.map(|(offset, run)| self.put(offset, vec![run]))).await;
+            written.into_iter().collect::<Result<Vec<()>, FsError>>()?;
+        }
+        Ok(())
+    }
+
+    /// Writes back before something that needs the data where they belong.
+    pub(crate) async fn settle(&self) -> Result<(), FsError> {
+        match self.dirty.is_empty() && !self.is_flying.get() {
+            true => Ok(()),
+            false => self.write_back().await,
+        }
+    }
+
+    /// Writes back before a part is read, if some of it is kept or on its way.
+    pub(crate) async fn settle_part(&self, offset: u64, end: u64) -> Result<(), FsError> {
+        let is_kept = self.is_flying.get() || self.dirty.overlaps(offset, end);
+        match is_kept && !mutated(Mutation::KeptNotRead) {
+            true => self.write_back().await,
+            false => Ok(()),
+        }
+    }
+}
+
+/// Writes back while the program goes on, unless that is being done.
+pub(crate) fn write_back_early<S: Shards>(file: &Rc<OpenFile<S>>) {
+    if file.dirty.bytes() >= EARLY_BYTES && !file.is_early.replace(true) {
+        let file = file.clone();
+        spawn(async move {
+            // What fails is told to those who have the file open.
+            let _ = file.write_back().await;
+            file.is_early.set(false);
+        });
+    }
+}

@@ -1,0 +1,105 @@
+//! A check of a shard's tables beside what the shard serves.
+//!
+//! Tables are read again from their beginning if the names of inodes seem wrong that were changed meanwhile.
+
+use crate::check::Pass;
+use crate::error::MetaError;
+use crate::medium::Medium;
+use crate::shard::Inner;
+use std::cell::RefCell;
+use std::rc::Rc;
+use weft_rt::{breathe, spawn};
+use weft_types::InodeNumber;
+use weft_types::limits::{CHECK_FINDING_BYTES_MAX, CHECK_FINDINGS_MAX};
+use weft_wire::files::{Answer, CheckFinding, TableCheck};
+
+/// Items that are read in a row while other work waits: some tens of microseconds.
+const ITEMS_PER_BREATH: usize = 128;
+
+/// How often the tables are read at most.
+const PASSES_MAX: u32 = 4;
+
+/// The check that is under way, or was last.
+#[derive(Default)]
+pub(crate) struct RunningCheck(RefCell<Option<TableCheck>>);
+
+impl RunningCheck {
+    fn note(&self, change: impl FnOnce(&mut TableCheck)) {
+        if let Some(check) = &mut *self.0.borrow_mut() {
+            change(check);
+        }
+    }
+}
+
+impl<M: Medium> Inner<M> {
+    /// How the check of this number stands. It begins if there was none yet, and nobody else's is under way.
+    pub(crate) async fn check_of(self: &Rc<Self>, number: u64) -> Result<Answer, MetaError> {
+        let is_new = {
+            let mut current = self.table_check.0.borrow_mut();
+            let is_new = current.as_ref().is_none_or(|check| check.is_over && check.number != number);
+            if is_new {
+                *current = Some(TableCheck { number, ..TableCheck::default() });
+            }
+            is_new
+        };
+        if is_new {
+            spawn(check(self.clone()));
+        }
+        self.prove().await?;
+        let current = self.table_check.0.borrow().clone();
+        Ok(Answer::Check(current.unwrap_or_default()))
+    }
+}
+
+/// Reads the tables until nothing is unsettled.
+async fn check<M: Medium>(inner: Rc<Inner<M>>) {
+    let mut last = Pass::default();
+    for passes in 1..=PASSES_MAX {
+        inner.table_check.note(|check| check.passes = passes);
+        match read(&inner).await {
+            Some(pass) => last = pass,
+            // Nobody hears of a shard that has ended.
+            None => return,
+        }
+        if last.unsettled.is_empty() || !last.findings.is_empty() {
+            break;
+        }
+    }
+    inner.table_check.note(|check| {
+        note(check, &last);
+        check.is_over = true;
+        check.unsettled = last.unsettled.len() as u64;
+        check.found = last.findings.len() as u64;
+        let findings = last.findings.iter().take(CHECK_FINDINGS_MAX as usize).map(|finding| {
+            let mut text = finding.to_string();
+            text.truncate(CHECK_FINDING_BYTES_MAX);
+            CheckFinding { inode: finding.inode().unwrap_or(InodeNumber(0)), text }
+        });
+        check.findings = findings.collect();
+    });
+}
+
+fn note(check: &mut TableCheck, pass: &Pass) {
+    (check.read, check.inodes, check.names, check.orphans) =
+        (pass.read, pass.inodes, pass.names, pass.orphans);
+}
+
+/// Reads all tables once. `None` if the shard has ended.
+async fn read<M: Medium>(inner: &Rc<Inner<M>>) -> Option<Pass> {
+    let mut pass = Pass::default();
+    inner.tables.borrow_mut().watch(true);
+    loop {
+        let is_over = pass.step(&inner.tables.borrow(), ITEMS_PER_BREATH);
+        let items = inner.tables.borrow().len() as u64;
+        inner.table_check.note(|check| {
+            check.items = items;
+            note(check, &pass);
+        });
+        if is_over {
+            inner.tables.borrow_mut().watch(false);
+            return Some(pass);
+        }
+        breathe().await;
+        inner.check().ok()?;
+    }
+}

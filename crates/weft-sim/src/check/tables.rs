@@ -1,0 +1,69 @@
+//! The tables of a file system's shards agree with themselves, as `weft fs check` asks of servers that go on
+//! serving.
+
+use crate::bed::Bed;
+use std::rc::Rc;
+use std::time::Duration;
+use weft_client::{AttachMode, Fabric};
+use weft_fs::Mount;
+use weft_rt::{random_u64, sleep, timeout};
+use weft_wire::files::TableCheck;
+
+/// How long one question may take: nothing is wrong any more.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Virtual time in which a shard is checked.
+const WITHIN: Duration = Duration::from_secs(60);
+
+/// How often it is asked how a check stands.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+
+/// Checks all shards of a file system, one after the other.
+///
+/// # Errors
+/// What one of them has found, or that it does not come to its end.
+pub async fn check(bed: &Rc<Bed>, file_system: &str) -> Result<(), String> {
+    let checking = timeout(WITHIN, check_shards(bed, file_system)).await;
+    checking.unwrap_or_else(|_| Err(format!("the tables of {file_system} are not checked in {WITHIN:?}")))
+}
+
+async fn check_shards(bed: &Rc<Bed>, file_system: &str) -> Result<(), String> {
+    let mount = mount(bed, file_system).await;
+    for shard in 0..mount.shards() {
+        let number = random_u64();
+        loop {
+            match mount.check_shard(shard, number).await {
+                Ok(check) if check.number == number && check.is_over => {
+                    verdict(shard, &check)?;
+                    break;
+                }
+                Ok(_) => sleep(LOOK_EVERY).await,
+                Err(error) => return Err(format!("shard {shard} is not checked: {error}")),
+            }
+        }
+    }
+    mount.detach().await;
+    Ok(())
+}
+
+async fn mount(bed: &Rc<Bed>, file_system: &str) -> Mount {
+    loop {
+        if let Ok(fabric) = Fabric::connect(&bed.managers(), "checker").await
+            && let Ok(mount) = Mount::attach(&fabric, file_system, AttachMode::ReadOnly, PATIENCE).await
+        {
+            return mount;
+        }
+        sleep(LOOK_EVERY).await;
+    }
+}
+
+/// What a check that is over says.
+///
+/// # Errors
+/// What it has found.
+pub fn verdict(shard: u16, check: &TableCheck) -> Result<(), String> {
+    match check.findings.first() {
+        Some(finding) => Err(format!("shard {shard}: {}, and {} in all", finding.text, check.found)),
+        None => Ok(()),
+    }
+}

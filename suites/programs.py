@@ -1,0 +1,302 @@
+"""The suites and programs that run on a mounted file system, each a function that returns what it has seen.
+
+A program that fails raises `Failed`, with the end of what it said. None is left out silently: what cannot run here raises
+`Missing`, and that fails the run as well.
+"""
+
+import collections
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import textwrap
+
+TOP = pathlib.Path(__file__).resolve().parents[1]
+
+# How long one program may take, in seconds.
+PROGRAM_S = 3600
+
+Seen = collections.namedtuple("Seen", "passed failed skipped remark", defaults=(0, 0, ""))
+Place = collections.namedtuple("Place", "a b tools short")
+
+
+class Failed(Exception):
+    """A program has found something wrong."""
+
+
+class Missing(Exception):
+    """A program is not there."""
+
+
+def run(*words, cwd=None, user=None, env=None, ok=(0,), timeout=PROGRAM_S, stdin=None):
+    """Runs a program to its end, and returns what it said."""
+    words = [str(word) for word in words]
+    if user:
+        words = ["setpriv", f"--reuid={user}", f"--regid={user}", "--init-groups", *words]
+    try:
+        done = subprocess.run(words, cwd=cwd, env=env, stdin=subprocess.DEVNULL if stdin is None else None, input=stdin, text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=timeout, check=False, errors="replace")
+    except FileNotFoundError as error:
+        raise Missing(f"{words[0]} is not installed") from error
+    except subprocess.TimeoutExpired as error:
+        raise Failed(f"{' '.join(words)[:200]} did not end in {timeout} s") from error
+    if done.returncode not in ok:
+        raise Failed(f"{' '.join(words)[:200]} ended with {done.returncode}: {done.stdout[-3000:]}")
+    return done.stdout
+
+
+def version(*words, pattern=r"(\d+(?:\.\w+)+)"):
+    """The version that a program tells."""
+    try:
+        said = subprocess.run([str(word) for word in words], capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+    except FileNotFoundError:
+        return "-"
+    found = re.search(pattern, said.stdout + said.stderr)
+    return found.group(1) if found else "-"
+
+
+def pjdfstest(place):
+    """Names, permissions, times, links and errors, call by call."""
+    config = place.a.parent / "pjdfstest.toml"
+    config.write_text(textwrap.dedent("""\
+        [features]
+        posix_fallocate = {}
+        rename_ctime = {}
+        utimensat = {}
+        stat_st_birthtime = {}
+        file_flags = []
+        secondary_fs = "/dev/shm"
+
+        [settings]
+        naptime = 0.01
+        allow_remount = false
+
+        [dummy_auth]
+        entries = [["nobody", "nogroup"], ["daemon", "daemon"], ["bin", "bin"]]
+        """), encoding="utf-8")
+    said = run(place.tools / "pjdfstest", "-c", config, "-p", place.a, ok=(0, 1))
+    count = lambda word: int((re.search(rf"(\d+) {word}", said) or [0, 0])[1])
+    passed, failed, skipped = count("passed"), count("failed"), count("skipped")
+    if failed or not passed:
+        raise Failed(f"{failed} failed, {passed} passed: {said[-6000:]}")
+    return Seen(passed, failed, skipped, "skipped: flags and calls that Linux does not have")
+
+
+def fsx(place):
+    """Reads, writes, mappings, truncation and holes of one file, each compared."""
+    operations = 2_000 if place.short else 400_000
+    run(place.tools / "fsx", "-N", operations, "-S", 7, place.a / "file")
+    return Seen(operations, remark="operations, one mount")
+
+
+def shared_file(place):
+    """The same through two mounts in turn: what one has done, the other one sees."""
+    steps = 300 if place.short else 20_000
+    said = run(sys.executable, TOP / "suites/shared_file.py", place.a / "file", place.b / "file", steps)
+    return Seen(steps, remark=f"operations, two mounts of one file; {said.strip()}")
+
+
+def locks(place):
+    """`flock`, `fcntl`, waits, signals, deadlocks, and SQLite by both."""
+    run(sys.executable, TOP / "crates/weft/tests/programs/locks.py", place.a, place.b)
+    return Seen(1)
+
+
+def dbench(place):
+    """The calls of a file server with four clients."""
+    seconds = 5 if place.short else 60
+    said = run("dbench", "-D", place.a, "-t", seconds, 4)
+    rate = re.search(r"Throughput ([\d.]+) MB/sec", said)
+    return Seen(1, remark=f"{rate.group(1)} MB/s" if rate else "")
+
+
+def bonnie(place):
+    """Sequential data, seeks, and small files."""
+    size, files = ("64m", 1) if place.short else ("2g", 16)
+    run("bonnie++", "-d", place.a, "-u", "root", "-s", size, "-r", "32" if place.short else "1024", "-n", files, "-q")
+    return Seen(1, remark=f"{size}, {files * 1024} files")
+
+
+# Stressors of files that ask nothing of the file system beyond what files are, and verify what they do.
+STRESSORS = ["access", "chattr", "chmod", "chown", "copy-file", "dentry", "dir", "dirdeep", "dirmany", "dup", "eventfd", "fallocate",
+             "fcntl", "fiemap", "filename", "flock", "fpunch", "fsize", "fstat", "getdent", "hdd", "io", "iomix", "lease", "link",
+             "locka", "lockf", "lockofd", "metamix", "mknod", "mmap", "open", "rename", "revio", "seek", "sendfile", "symlink",
+             "sync-file", "touch", "unlink", "utime", "verity", "xattr"]
+SHORT_STRESSORS = ["dentry", "fallocate", "fcntl", "flock", "link", "locka", "rename", "seek", "symlink", "xattr"]
+
+
+def stress_ng(place):
+    """Many processes at once on names, attributes, locks and data, with verification."""
+    seconds, stressors = (1, SHORT_STRESSORS) if place.short else (5, STRESSORS)
+    passed, skipped = 0, []
+    for stressor in stressors:
+        # 2: it could not be started; 3, 4: not on this machine.
+        said = run("stress-ng", f"--{stressor}", 2, "--verify", "-t", f"{seconds}s", "--temp-path", place.a, ok=(0, 3, 4),
+                   timeout=seconds + 300)
+        if "unsuccessful run" in said:
+            raise Failed(f"{stressor}: {said[-3000:]}")
+        if re.search(r"skipped: [1-9]|skipping|not implemented|not supported", said) and "passed: 0" in said:
+            skipped.append(stressor)
+        else:
+            passed += 1
+    return Seen(passed, 0, len(skipped), f"not on this machine: {', '.join(skipped)}" if skipped else "")
+
+
+def fio(place):
+    """Data that is verified: buffered, direct and mapped."""
+    size, seconds = ("16m", 3) if place.short else ("256m", 30)
+    kinds = {"buffered": ["--ioengine=psync", "--rw=randrw"], "direct": ["--ioengine=libaio", "--iodepth=16", "--direct=1", "--rw=randwrite"],
+             "mmap": ["--ioengine=mmap", "--rw=randwrite"]}
+    for kind, words in kinds.items():
+        run("fio", f"--name={kind}", f"--directory={place.a}", f"--size={size}", "--bs=4k-64k", "--bs_unaligned=0", "--verify=crc32c",
+            "--do_verify=1", "--verify_fatal=1", f"--runtime={seconds}", "--numjobs=2", "--fallocate=none", *words)
+    return Seen(len(kinds), remark=", ".join(kinds))
+
+
+def git(place):
+    """A repository: clone, change, commit, collect, verify; read on the other mount."""
+    here = {**os.environ, "HOME": str(place.a), "GIT_AUTHOR_NAME": "a", "GIT_AUTHOR_EMAIL": "a@example.org",
+            "GIT_COMMITTER_NAME": "a", "GIT_COMMITTER_EMAIL": "a@example.org", "GIT_CONFIG_NOSYSTEM": "1"}
+    (place.a / ".gitconfig").write_text("[safe]\n\tdirectory = *\n", encoding="utf-8")
+    source, clone = place.a / "source", place.a / "clone"
+    tree = TOP / "crates/weft-sim" if place.short else TOP / "crates"
+    shutil.copytree(tree, source, symlinks=True)
+    for words in ["init", "-q"], ["add", "."], ["commit", "-q", "-m", "first"]:
+        run("git", *words, cwd=source, env=here)
+    run("git", "clone", "-q", "--no-local", source, clone, env=here)
+    run("git", "checkout", "-q", "-b", "other", cwd=clone, env=here)
+    run("git", "mv", "src" if place.short else "weft-sim", "moved", cwd=clone, env=here)
+    run("git", "commit", "-q", "-m", "second", cwd=clone, env=here)
+    run("git", "gc", "-q", cwd=clone, env=here)
+    seen = place.b / "clone"
+    run("git", "fsck", "--full", "--strict", cwd=seen, env=here)
+    if run("git", "status", "--porcelain", cwd=seen, env=here):
+        raise Failed("the other mount sees changes that nobody has made")
+    return Seen(1, remark="clone, checkout, commit, gc; fsck on the other mount")
+
+
+def compiler(place):
+    """A C library with its configure script, by `make -j`, and its own tests; from the sources of binutils."""
+    archives = sorted(pathlib.Path("/usr/src/binutils").glob("binutils-*.tar.*"))
+    if not archives:
+        raise Missing("the package binutils-source is not installed")
+    run("tar", "-xf", archives[-1], "-C", place.a, "--strip-components=1", "--wildcards", "*/libiberty", "*/include",
+        "*/config*", "*/install-sh", "*/move-if-change", "*/mkinstalldirs", "*/ltmain.sh", "*/missing", "*/depcomp")
+    build = place.a / "build"
+    build.mkdir()
+    run(place.a / "libiberty/configure", cwd=build)
+    run("make", "-j4", cwd=build)
+    if not place.short:
+        run("make", "check", cwd=build)
+    if not (place.b / "build/libiberty.a").stat().st_size:
+        raise Failed("the other mount sees no library")
+    return Seen(1, remark=archives[-1].name.split(".tar")[0])
+
+
+def tree(place):
+    """A tree of small files: unpacked by tar, copied by rsync, compared through the other mount, removed."""
+    files = 1_000 if place.short else 100_000
+    # What is unpacked comes from another file system.
+    source = pathlib.Path(f"/dev/shm/weft-posix-{os.getpid()}")
+    try:
+        for n in range(files):
+            folder = source / f"{n // 1000}" / f"{n // 50 % 20}"
+            if n % 50 == 0:
+                folder.mkdir(parents=True)
+            (folder / f"{n}").write_bytes(str(n).encode() * (n % 700))
+        run("tar", "-cf", f"{source}.tar", "-C", source, ".")
+        (place.a / "tar").mkdir()
+        run("tar", "-xf", f"{source}.tar", "-C", place.a / "tar")
+        run("rsync", "-a", f"{source}/", place.a / "rsync")
+        for copy in "tar", "rsync":
+            run("diff", "-r", source, place.b / copy)
+        run("rm", "-r", place.b / "tar", place.b / "rsync")
+    finally:
+        shutil.rmtree(source, ignore_errors=True)
+        pathlib.Path(f"{source}.tar").unlink(missing_ok=True)
+    return Seen(1, remark=f"{files} files")
+
+
+def sqlite(place):
+    """Rollback mode from two mounts at once; WAL mode from one mount by several processes, then from the other one."""
+    steps = 20 if place.short else 400
+    for mode in "delete", "wal":
+        said = run(sys.executable, TOP / "suites/sqlite_counters.py", place.a / mode, place.b / mode, mode, steps)
+        if "all counted" not in said:
+            raise Failed(said)
+    return Seen(2, remark="rollback mode from two mounts at once, WAL from one after the other")
+
+
+def postgresql(place):
+    """pgbench, the server killed under load and recovered, balances compared."""
+    programs = sorted(pathlib.Path("/usr/lib/postgresql").glob("*/bin"))
+    if not programs:
+        raise Missing("postgresql is not installed")
+    bin_, data, socket = programs[-1], place.a / "data", place.a / "socket"
+    seconds = 5 if place.short else 60
+    for folder in data, socket:
+        folder.mkdir(mode=0o700)
+        shutil.chown(folder, "postgres", "postgres")
+
+    def server(*words):
+        return run(bin_ / "pg_ctl", "-D", data, "-w", "-t", 120, "-o", f"-c listen_addresses='' -k {socket}", "-l", socket / "log", *words,
+                   user="postgres", cwd=socket)
+
+    def client(program, *words):
+        return run(bin_ / program, "-h", socket, *words, user="postgres", cwd=socket)
+
+    run(bin_ / "initdb", "-D", data, "-A", "trust", user="postgres", cwd=socket)
+    server("start")
+    try:
+        client("pgbench", "-i", "-q", "-s", 1 if place.short else 10, "postgres")
+        load = subprocess.Popen([bin_ / "pgbench", "-h", socket, "-U", "postgres", "-c", "4", "-T", str(seconds), "postgres"],
+                                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL)
+        try:
+            load.wait(seconds / 2)
+        except subprocess.TimeoutExpired:
+            pass
+        server("stop", "-m", "immediate")
+        load.wait()
+        server("start")
+        said = client("pgbench", "-c", 4, "-T", seconds, "postgres")
+        sums = client("psql", "-Atc", "select (select sum(abalance) from pgbench_accounts) = (select sum(bbalance) from pgbench_branches) "
+                      "and (select sum(tbalance) from pgbench_tellers) = (select sum(delta) from pgbench_history)", "postgres")
+        client("psql", "-qc", "create extension if not exists amcheck", "postgres")
+        client("psql", "-Atc", "select bt_index_check(c.oid) from pg_class c where relkind = 'i' and relname like 'pgbench%'", "postgres")
+    finally:
+        server("stop", "-m", "fast")
+    if sums.strip() != "t":
+        raise Failed(f"balances do not agree after the server was killed: {sums}")
+    rate = re.search(r"tps = (\d+)", said)
+    return Seen(1, remark=f"{rate.group(1)} transactions/s" if rate else "")
+
+
+def mpi(place):
+    """One file written by four ranks through two mounts, with MPI-IO and with parallel HDF5."""
+    for kind in "mpiio", "hdf5":
+        said = run("mpirun", "--allow-run-as-root", "--oversubscribe", "-n", 4, sys.executable, TOP / "suites/ranks.py", kind,
+                   place.a / kind, place.b / kind, 4 if place.short else 64)
+        if "all ranks agree" not in said:
+            raise Failed(said)
+    return Seen(2, remark="MPI-IO, HDF5; four ranks on two mounts")
+
+
+# By name: the program, what tells its version, and whether the short form has it.
+SUITES = {
+    "pjdfstest": (pjdfstest, ["pjdfstest", "--version"]),
+    "fsx": (fsx, ["fsx", "--version"]),
+    "shared-file": (shared_file, None),
+    "locks": (locks, None),
+    "fio": (fio, ["fio", "--version"]),
+    "stress-ng": (stress_ng, ["stress-ng", "--version"]),
+    "dbench": (dbench, ["dbench", "--version"]),
+    "bonnie++": (bonnie, ["bonnie++", "-version"]),
+    "git": (git, ["git", "--version"]),
+    "compiler": (compiler, ["cc", "--version"]),
+    "tree": (tree, ["rsync", "--version"]),
+    "sqlite": (sqlite, [sys.executable, "-c", "import sqlite3; print(sqlite3.sqlite_version)"]),
+    "postgresql": (postgresql, ["psql", "--version"]),
+    "mpi": (mpi, ["mpirun", "--version"]),
+}
