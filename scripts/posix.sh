@@ -11,7 +11,7 @@ if [ -z "${WEFT:-}" ]; then
 fi
 tools=${TOOLS:-$target/tools/bin}
 # Two suites are crates: each is built once, in its own version.
-for tool in pjdfstest@0.2.1 fsx@0.3.1; do
+for tool in pjdfstest@0.2.1 fsx@0.3.2; do
   [ -x "$tools/${tool%@*}" ] || scripts/with-cargo.sh install --quiet --locked --root "${tools%/bin}" "$tool"
 done
 exec python3 -B suites/run.py "${WEFT:-$target/release/weft}" --tools "$tools" "$@"

@@ -11,7 +11,6 @@ import re
 import shutil
 import subprocess
 import sys
-import textwrap
 
 TOP = pathlib.Path(__file__).resolve().parents[1]
 
@@ -19,7 +18,7 @@ TOP = pathlib.Path(__file__).resolve().parents[1]
 PROGRAM_S = 3600
 
 Seen = collections.namedtuple("Seen", "passed failed skipped remark", defaults=(0, 0, ""))
-Place = collections.namedtuple("Place", "a b tools short")
+Place = collections.namedtuple("Place", "a b scratch tools short")
 
 
 class Failed(Exception):
@@ -59,23 +58,8 @@ def version(*words, pattern=r"(\d+(?:\.\w+)+)"):
 
 def pjdfstest(place):
     """Names, permissions, times, links and errors, call by call."""
-    config = place.a.parent / "pjdfstest.toml"
-    config.write_text(textwrap.dedent("""\
-        [features]
-        posix_fallocate = {}
-        rename_ctime = {}
-        utimensat = {}
-        stat_st_birthtime = {}
-        file_flags = []
-        secondary_fs = "/dev/shm"
-
-        [settings]
-        naptime = 0.01
-        allow_remount = false
-
-        [dummy_auth]
-        entries = [["nobody", "nogroup"], ["daemon", "daemon"], ["bin", "bin"]]
-        """), encoding="utf-8")
+    config = place.scratch / "pjdfstest.toml"
+    config.write_text(PJDFSTEST, encoding="utf-8")
     said = run(place.tools / "pjdfstest", "-c", config, "-p", place.a, ok=(0, 1))
     count = lambda word: int((re.search(rf"(\d+) {word}", said) or [0, 0])[1])
     passed, failed, skipped = count("passed"), count("failed"), count("skipped")
@@ -84,10 +68,49 @@ def pjdfstest(place):
     return Seen(passed, failed, skipped, "skipped: flags and calls that Linux does not have")
 
 
+# Everything that this file system has, with some pause where its times are looked at.
+PJDFSTEST = """\
+[features]
+posix_fallocate = {}
+rename_ctime = {}
+stat_st_birthtime = {}
+utime_now = {}
+utimensat = {}
+
+[settings]
+naptime = 0.01
+
+[dummy_auth]
+entries = [["nobody", "nogroup"], ["daemon", "daemon"]]
+"""
+
+# All operations of fsx that Linux has, closing and reopening among them.
+FSX = """\
+flen = 1000000
+
+[weights]
+close_open = 1
+invalidate = 1
+mapread = 2
+mapwrite = 2
+read = 5
+write = 5
+truncate = 2
+fsync = 0.2
+fdatasync = 0.2
+posix_fallocate = 1
+punch_hole = 1
+sendfile = 1
+copy_file_range = 1
+"""
+
+
 def fsx(place):
-    """Reads, writes, mappings, truncation and holes of one file, each compared."""
-    operations = 2_000 if place.short else 400_000
-    run(place.tools / "fsx", "-N", operations, "-S", 7, place.a / "file")
+    """Reads, writes, mappings, truncation, holes and copies of one file, each compared."""
+    operations = 2_000 if place.short else 200_000
+    config = place.scratch / "fsx.toml"
+    config.write_text(FSX, encoding="utf-8")
+    run(place.tools / "fsx", "-f", config, "-N", operations, "-S", 7, "-P", place.scratch, place.a / "file")
     return Seen(operations, remark="operations, one mount")
 
 

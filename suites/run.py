@@ -61,7 +61,7 @@ def one(made, name, options):
     places[0].mkdir(mode=0o755)
     began = time.monotonic()
     try:
-        seen = suite(programs.Place(*places, options.tools.resolve(), options.short))
+        seen = suite(programs.Place(*places, made.folder, options.tools.resolve(), options.short))
         row.update(seen._asdict())
         made.check()
         shutil.rmtree(places[1])

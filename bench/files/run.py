@@ -180,7 +180,7 @@ def data(made, options):
             kind = ("rand" if words == "random" else "") + rw
             found = fio(at, kind, size, depth, options.seconds)
             below = fabric.finish(fabric.load(made, rw, size, depth, True, options.seconds, ["--pattern", words]))["total"]
-            limit = below["iops"] if size == "4K" else below["mib_per_s"] * 1.048576
+            limit = below["iops"] * (1 if size == "4K" else 1.048576)
             speed = {} if size == "4K" else {"mb_per_s": found["mb_per_s"]}
             rows.append(row(f"{size} direct {rw} through FUSE, depth {depth}; limit: the volume", found["per_second"], p50=found["p50"],
                             p99=found["p99"], limit=limit, **speed))

@@ -270,8 +270,8 @@ pub(crate) async fn run(place: &FabricPlace, command: FilesCommand, output: Outp
 
 async fn put(place: &FabricPlace, args: &FsPutArgs, output: Output) -> Result<(), CliError> {
     let is_stdin = args.file == Path::new("-");
-    let (source, mode, length): (Box<dyn Read + Send>, u16, Option<u64>) = match is_stdin {
-        true => (Box::new(io::stdin()), FILE_MODE & !umask(), None),
+    let (source, (mode, umask), length): (Box<dyn Read + Send>, (u16, u16), Option<u64>) = match is_stdin {
+        true => (Box::new(io::stdin()), (FILE_MODE, umask()), None),
         false => {
             let file = File::open(&args.file).map_err(CliError::file("open", &args.file))?;
             let found = file.metadata().map_err(CliError::file("read", &args.file))?;
@@ -279,7 +279,7 @@ async fn put(place: &FabricPlace, args: &FsPutArgs, output: Output) -> Result<()
                 return Err(CliError::file("read", &args.file)(io::Error::from(io::ErrorKind::IsADirectory)));
             }
             let length = found.is_file().then_some(found.len());
-            (Box::new(file), (found.mode() & 0o7777) as u16, length)
+            (Box::new(file), ((found.mode() & 0o7777) as u16, 0), length)
         }
     };
     let mut source = Local { helper: Helper::new(source), path: args.file.clone() };
@@ -288,7 +288,7 @@ async fn put(place: &FabricPlace, args: &FsPutArgs, output: Output) -> Result<()
         let (bar, shown) = (Bytes::new("copying", length), Cell::new(0));
         let (uid, gid) = own_ids();
         let progress = |bytes| bar.add(bytes - shown.replace(bytes));
-        let made = mount.write_file(&path, NewFile { mode, uid, gid }, &mut source, progress).await?;
+        let made = mount.write_file(&path, NewFile { mode, umask, uid, gid }, &mut source, progress).await?;
         Ok((path, made.size))
     })
     .await?;
@@ -521,7 +521,7 @@ async fn remove(mount: &Mount, path: &[u8], args: &FsRemoveArgs) -> Result<u64, 
 
 async fn mkdir(place: &FabricPlace, args: &FsMakeDirectoryArgs, output: Output) -> Result<(), CliError> {
     let (uid, gid) = own_ids();
-    let new = NewFile { mode: DIRECTORY_MODE & !umask(), uid, gid };
+    let new = NewFile { mode: DIRECTORY_MODE, umask: umask(), uid, gid };
     let made = attached((place, &args.name, AttachMode::Shared), async |mount| {
         let mut made = Vec::new();
         for path in &args.paths {

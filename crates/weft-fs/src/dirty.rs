@@ -9,6 +9,9 @@ use weft_rt::Buf;
 /// Bytes of a run: one request of the data path.
 const RUN_BYTES: usize = 1 << 20;
 
+/// What a run counts for beside its bytes.
+const RUN_WEIGHT: u64 = 256;
+
 /// Runs that are not written yet, by offset.
 #[derive(Default)]
 pub(crate) struct Dirty {
@@ -17,9 +20,9 @@ pub(crate) struct Dirty {
 }
 
 impl Dirty {
-    /// How many bytes there are.
-    pub(crate) fn bytes(&self) -> u64 {
-        self.bytes.get()
+    /// What they take of memory and time: their bytes, and something for each run.
+    pub(crate) fn weight(&self) -> u64 {
+        self.bytes.get() + RUN_WEIGHT * self.runs.borrow().len() as u64
     }
 
     /// Whether there are none.
@@ -145,7 +148,8 @@ mod tests {
                     }
                     assert_eq!(bytes_of(&dirty, SIZE as usize), expected, "seed {seed}, step {step}");
                     let count = expected.iter().flatten().count() as u64;
-                    assert_eq!((dirty.bytes(), dirty.is_empty()), (count, count == 0));
+                    assert_eq!((dirty.bytes.get(), dirty.is_empty()), (count, count == 0));
+                    assert!(dirty.weight() >= count);
                     let overlap = expected[at as usize..end as usize].iter().any(Option::is_some);
                     assert_eq!(dirty.overlaps(at, end) && end > at, overlap);
                 }

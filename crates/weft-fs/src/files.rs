@@ -27,6 +27,9 @@ use weft_wire::files::{
 /// How long size and times of a file that is written may stay unknown to the shard.
 const TELL_EVERY: Duration = Duration::from_secs(1);
 
+/// How often the shard is told of one file before its access control list is looked at or changed.
+const TELLS_OF_ONE: usize = 3;
+
 /// How long a server may take to say what others wait for: it does within a second.
 const HEARS_WITHIN: Duration = Duration::from_millis(2_500);
 
@@ -378,7 +381,9 @@ impl Files {
     /// If the data cannot be read, or the handle is none.
     pub async fn read(&self, handle: u64, offset: u64, length: u64) -> Result<Vec<Buf>, FsError> {
         let file = self.file_of(handle)?;
-        match file.is_ready(HoldMode::Read) {
+        // What has to be written back is so to its end, too.
+        let is_written = !file.has_part(offset, offset.saturating_add(length));
+        match file.is_ready(HoldMode::Read) && is_written {
             true => file.read(offset, length).await,
             // What is asked of the shard is asked to the end, also for a caller that is killed.
             false => self.to_end(|_| async move { file.read(offset, length).await }).await,
@@ -393,17 +398,34 @@ impl Files {
     /// If there is no space, or the data cannot be written.
     pub async fn write(&self, handle: u64, offset: u64, bufs: Vec<Buf>) -> Result<(), FsError> {
         let Handle { file, appends, .. } = self.0.open.by_handle(handle)?;
-        if !self.0.open.write_back.is_on() {
-            return self.write_through(handle, offset, bufs).await;
+        match self.0.open.write_back.is_on() {
+            true => self.keep(file, (!appends).then_some(offset), bufs).await,
+            false => self.write_through(handle, offset, bufs).await,
         }
-        if file.write_now((!appends).then_some(offset), &bufs) {
+    }
+
+    /// Likewise, at this offset, also by a handle that appends: pages of a mapping.
+    ///
+    /// # Errors
+    /// As [`Files::write`].
+    pub async fn write_at(&self, handle: u64, offset: u64, bufs: Vec<Buf>) -> Result<(), FsError> {
+        let file = self.file_of(handle)?;
+        match self.0.open.write_back.is_on() {
+            true => self.keep(file, Some(offset), bufs).await,
+            false => self.to_end(|_| async move { file.write_through(offset, bufs).await }).await,
+        }
+    }
+
+    /// Takes bytes, at the end if no offset is said.
+    async fn keep(&self, file: Rc<Open>, offset: Option<u64>, bufs: Vec<Buf>) -> Result<(), FsError> {
+        if file.write_now(offset, &bufs) {
             write_back_early(&file);
             return Ok(());
         }
         let write = |_| async move {
-            match appends {
-                true => file.append(bufs).await?,
-                false => file.write(offset, bufs).await?,
+            match offset {
+                None => file.append(bufs).await?,
+                Some(offset) => file.write(offset, bufs).await?,
             }
             write_back_early(&file);
             Ok(())
@@ -475,7 +497,8 @@ impl Files {
     /// # Errors
     /// As [`Files::sync`].
     pub async fn sync_all(&self) -> Result<(), FsError> {
-        self.to_end(|files| async move { files.0.open.tell_all().await }).await
+        let told = self.to_end(|files| async move { files.0.open.tell_all().await }).await;
+        self.0.open.write_back.tell_lost().and(told)
     }
 
     /// Closes a handle.
@@ -562,7 +585,19 @@ impl Files {
     /// and change them.
     async fn tell_of(&self, inode: InodeNumber) -> Result<(), FsError> {
         match self.0.open.get(inode) {
-            Some(file) => self.to_end(|_| async move { file.tell().await }).await,
+            Some(file) => {
+                let tell = |_| async move {
+                    // Permissions that are set meanwhile are told with the next word.
+                    for _ in 0..TELLS_OF_ONE {
+                        file.tell().await?;
+                        if !file.is_unsettled() {
+                            break;
+                        }
+                    }
+                    Ok(())
+                };
+                self.to_end(tell).await
+            }
             None => Ok(()),
         }
     }
@@ -654,9 +689,7 @@ async fn tell_from_time_to_time(inner: Weak<Inner>) {
     loop {
         sleep(TELL_EVERY).await;
         let Some(inner) = inner.upgrade() else { return };
-        if let Err(error) = inner.open.tell_all().await {
-            tracing::debug!(%error, "sizes of files are not told yet");
-        }
+        inner.open.tell_each();
     }
 }
 

@@ -21,6 +21,8 @@ pub type DirectoryEntry = ListedEntry;
 pub struct NewFile {
     /// Its permissions.
     pub mode: u16,
+    /// Permissions that it does not get, unless the directory has a default access control list.
+    pub umask: u16,
     /// Its owner.
     pub uid: u32,
     /// Its group.
@@ -147,10 +149,10 @@ impl<S: Shards> Namespace<S> {
         target: Vec<u8>,
     ) -> Result<Attributes, FsError> {
         let at = self.place(path, FileError::Exists).await?;
-        let NewFile { mode, uid, gid } = new;
+        let NewFile { mode, umask, uid, gid } = new;
         self.attributes_by(
             path,
-            Operation::Create(at, NewInode { kind, mode, umask: 0, uid, gid, device: 0, target }),
+            Operation::Create(at, NewInode { kind, mode, umask, uid, gid, device: 0, target }),
         )
         .await
     }

@@ -28,7 +28,7 @@ use std::rc::Rc;
 use std::time::Duration;
 use weft_client::{ClientError, File};
 use weft_rt::sync::{Mutex, Notify};
-use weft_rt::{Buf, sleep, wall_clock_us};
+use weft_rt::{Buf, wall_clock_us};
 use weft_rules::{Mutation, mutated};
 use weft_types::{Attributes, BLOCK_SIZE, FileTime, InodeNumber, with_causes};
 use weft_wire::files::{Answer, AttributeChanges, FileError, HoldMode, NameIn, Operation, SetTime};
@@ -46,9 +46,6 @@ const STEP_BYTES: usize = 1 << 30;
 
 const BLOCK: u64 = BLOCK_SIZE as u64;
 
-/// How often it is looked whether other files have been written back.
-const ROOM_LOOKS_EVERY: Duration = Duration::from_millis(5);
-
 /// Who uses a file, and how often.
 pub(crate) struct OpenFile<S> {
     pub(crate) names: Namespace<S>,
@@ -63,12 +60,16 @@ pub(crate) struct OpenFile<S> {
     pub(crate) lock_turn: Mutex<()>,
     /// Held by whoever writes back, waits while it changes the size, or changes what the shard knows.
     pub(crate) turn: Mutex<()>,
+    /// Its end is being moved, by whoever has the turn: nothing is taken behind it.
+    moves_end: Cell<bool>,
     /// What is not written back.
     pub(crate) dirty: Dirty,
     /// Some of it is on its way.
     pub(crate) is_flying: Cell<bool>,
     /// It is being written back although nobody waits for that.
     pub(crate) is_early: Cell<bool>,
+    /// The shard is being told from time to time.
+    pub(crate) is_telling: Cell<bool>,
     /// What could not be written back.
     pub(crate) lost: Lost,
     pub(crate) write_back: Rc<WriteBack>,
@@ -107,6 +108,22 @@ impl<S> Drop for UnderWay<'_, S> {
     fn drop(&mut self) {
         self.0.under_way.set(self.0.under_way.get() - 1);
         self.0.progress.notify_all();
+    }
+}
+
+/// The end of a file is being moved, as long as this is there.
+struct MovesEnd<'f>(&'f Cell<bool>);
+
+impl MovesEnd<'_> {
+    fn begin(moves_end: &Cell<bool>) -> MovesEnd<'_> {
+        moves_end.set(true);
+        MovesEnd(moves_end)
+    }
+}
+
+impl Drop for MovesEnd<'_> {
+    fn drop(&mut self) {
+        self.0.set(false);
     }
 }
 
@@ -149,9 +166,11 @@ impl<S: Shards> OpenFile<S> {
             lockers: Lockers::default(),
             lock_turn: Mutex::new(()),
             turn: Mutex::new(()),
+            moves_end: Cell::new(false),
             dirty: Dirty::default(),
             is_flying: Cell::new(false),
             is_early: Cell::new(false),
+            is_telling: Cell::new(false),
             lost: Lost::default(),
             write_back,
             made_as: RefCell::new(made_as),
@@ -256,7 +275,7 @@ impl<S: Shards> OpenFile<S> {
         let _turn = self.turn.lock().await;
         match (mutated(Mutation::GivenBackUntold), mutated(Mutation::GivenBackUnwritten)) {
             (true, _) => {}
-            (_, true) => self.tell_size_in_turn().await?,
+            (_, true) => self.tell_what_is_written(self.to_tell()).await?,
             _ => self.tell_in_turn().await?,
         }
         self.names.ask(b"", self.inode, Operation::Hold(self.inode, keeps)).await?;
@@ -337,18 +356,23 @@ impl<S: Shards> OpenFile<S> {
     /// Reads; fewer bytes at the end of the file only.
     pub(crate) async fn read(&self, offset: u64, length: u64) -> Result<Vec<Buf>, FsError> {
         let _under_way = self.begin(HoldMode::Read).await?;
-        let size = self.size.get();
-        if offset >= size {
+        let before = self.size.get();
+        if offset >= before {
             return Ok(Vec::new());
         }
         self.settle_part(offset, offset.saturating_add(length)).await?;
-        let length = length.min(self.size.get().saturating_sub(offset));
+        // What was taken since is not written.
+        let size = before.min(self.size.get());
+        let length = length.min(size.saturating_sub(offset));
         self.data.read(offset, length).await.map_err(|error| self.failed(&error))
     }
 
     /// Takes all of it, and writes it back later ([`OpenFile::write_back`]). Size and time are durable with the
     /// next [`OpenFile::tell`].
     pub(crate) async fn write(&self, offset: u64, bufs: Vec<Buf>) -> Result<(), FsError> {
+        if self.others_have_all_room() {
+            return self.write_through(offset, bufs).await;
+        }
         let end = self.end(offset, length_of(&bufs))?;
         let _under_way = self.begin(HoldMode::Write).await?;
         self.tell_owner().await?;
@@ -370,6 +394,9 @@ impl<S: Shards> OpenFile<S> {
 
     /// Takes all of it at the end, wherever that is: as [`OpenFile::write`].
     pub(crate) async fn append(&self, bufs: Vec<Buf>) -> Result<(), FsError> {
+        if self.others_have_all_room() {
+            return self.append_through(bufs).await;
+        }
         let length = length_of(&bufs);
         let _under_way = self.begin(HoldMode::Write).await?;
         self.tell_owner().await?;
@@ -392,23 +419,24 @@ impl<S: Shards> OpenFile<S> {
         let offset = offset.unwrap_or_else(|| self.size.get());
         let Ok(end) = self.end(offset, length_of(bufs)) else { return false };
         let is_ready = self.is_ready(HoldMode::Write) && !self.untold.has_owner();
-        let may_be = is_ready && self.write_back.has_room(self.dirty.bytes()) && self.has_place(offset, end);
+        let may_be = is_ready && self.write_back.has_room(self.dirty.weight()) && self.has_place(offset, end);
         if may_be {
             self.take(offset, end, bufs);
         }
         may_be
     }
 
-    /// Waits until bytes may be kept.
+    /// Whether nothing more may be kept, and none of what is belongs to this file.
+    fn others_have_all_room(&self) -> bool {
+        self.dirty.is_empty() && !self.write_back.has_room(0)
+    }
+
+    /// Writes back what is kept of this file if no more may be.
     async fn make_room(&self) -> Result<(), FsError> {
-        while !self.write_back.has_room(self.dirty.bytes()) {
-            if self.dirty.is_empty() {
-                // Other files have all of it.
-                sleep(ROOM_LOOKS_EVERY).await;
-            }
-            self.write_back().await?;
+        match self.write_back.has_room(self.dirty.weight()) {
+            true => Ok(()),
+            false => self.write_back().await,
         }
-        Ok(())
     }
 
     /// Whether bytes may be taken at once: their place is reserved, and nothing shows before them.
@@ -417,7 +445,8 @@ impl<S: Shards> OpenFile<S> {
         let is_reserved = reserved.is_some_and(|reserved| end <= reserved)
             || (reserved.is_some() && mutated(Mutation::WriteUnreserved));
         let (size, leavings) = (self.size.get(), self.leavings.get());
-        is_reserved && (offset <= size || leavings <= size || mutated(Mutation::LeavingsSeen))
+        let is_free = end <= size || !self.moves_end.get();
+        is_reserved && is_free && (offset <= size || leavings <= size || mutated(Mutation::LeavingsSeen))
     }
 
     /// Takes bytes whose place is reserved.
@@ -483,6 +512,7 @@ impl<S: Shards> OpenFile<S> {
 
     /// Writes data that end behind what may be written without the turn.
     async fn grow(&self, offset: u64, end: u64, bufs: Vec<Buf>) -> Result<(), FsError> {
+        let _moves_end = MovesEnd::begin(&self.moves_end);
         self.reserve(end).await?;
         self.clear(offset).await?;
         // A write that fails may have put some of it.
@@ -528,9 +558,14 @@ impl<S: Shards> OpenFile<S> {
     }
 
     async fn resize_in_turn(&self, size: u64) -> Result<Attributes, FsError> {
-        self.write_back_in_turn().await?;
+        let _moves_end = MovesEnd::begin(&self.moves_end);
+        let written = self.write_back_in_turn().await;
         let count = self.untold.count();
         let is_shorter = size < self.size.get();
+        if !is_shorter {
+            // Of one that becomes shorter, what is lost may be what is to go.
+            written?;
+        }
         if !is_shorter {
             self.reserve(0).await?;
             self.clear(size).await?;
@@ -545,14 +580,8 @@ impl<S: Shards> OpenFile<S> {
             self.untold.forget_time();
         }
         self.told_size.set(size);
-        match is_shorter {
-            true => {
-                self.size.set(size);
-                self.forget_behind(size);
-            }
-            // Programs may have written behind it meanwhile.
-            false => self.size.set(self.size.get().max(size)),
-        }
+        self.size.set(size);
+        self.forget_behind(size);
         self.seen(found);
         if is_shorter {
             self.give_space_back().await?;
@@ -574,9 +603,14 @@ impl<S: Shards> OpenFile<S> {
         Ok(())
     }
 
+    /// Whether something is kept, or the shard has not heard all.
+    pub(crate) fn is_unsettled(&self) -> bool {
+        !self.untold.is_none() || !self.dirty.is_empty() || self.is_flying.get()
+    }
+
     /// Writes back, and has the shard hear of size and time, durably.
     pub(crate) async fn tell(&self) -> Result<(), FsError> {
-        if self.untold.is_none() && self.dirty.is_empty() && !self.is_flying.get() {
+        if !self.is_unsettled() {
             return Ok(());
         }
         let _turn = self.turn.lock().await;
@@ -585,15 +619,24 @@ impl<S: Shards> OpenFile<S> {
 
     /// The same, by whoever has the turn.
     pub(crate) async fn tell_in_turn(&self) -> Result<(), FsError> {
+        // What is taken from here on is told another time: its data are not written now.
+        let before = self.to_tell();
         if !mutated(Mutation::SizeBeforeData) {
             self.write_back_in_turn().await?;
         }
-        self.tell_size_in_turn().await
+        self.tell_what_is_written(before).await
     }
 
-    /// The data are durable.
-    async fn tell_size_in_turn(&self) -> Result<(), FsError> {
-        let (count, size, changes) = (self.untold.count(), self.size.get(), self.changes());
+    /// What the shard has not heard: how many changes, the size, and the changes.
+    fn to_tell(&self) -> (u64, u64, AttributeChanges) {
+        (self.untold.count(), self.size.get(), self.changes())
+    }
+
+    /// Has the shard hear of a size whose data are durable.
+    async fn tell_what_is_written(
+        &self,
+        (count, size, changes): (u64, u64, AttributeChanges),
+    ) -> Result<(), FsError> {
         if changes == AttributeChanges::default() || mutated(Mutation::SizeNotTold) {
             return Ok(());
         }
@@ -617,8 +660,9 @@ impl<S: Shards> OpenFile<S> {
     /// Where data or a hole begins at or behind an offset; `None` if there is none before the end.
     pub(crate) async fn find(&self, offset: u64, wants_data: bool) -> Result<Option<u64>, FsError> {
         let _under_way = self.begin(HoldMode::Read).await?;
+        let before = self.size.get();
         self.settle().await?;
-        let size = self.size.get();
+        let size = before.min(self.size.get());
         let mut at = offset;
         while at < size {
             let length = (size - at).min(STEP_BYTES as u64);

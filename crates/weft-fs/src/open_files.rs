@@ -13,6 +13,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use weft_client::File;
+use weft_rt::spawn;
 use weft_rt::sync::{Mutex, Notify, join_all};
 use weft_types::{Attributes, FileKind, InodeNumber};
 use weft_wire::files::{AttributeChanges, FileError, HoldMode, NameIn, Operation};
@@ -318,10 +319,24 @@ impl<S: Shards> OpenFiles<S> {
     /// The file that this mount has made under a name, and of which the shard has not heard all.
     pub(crate) fn unwritten(&self, directory: InodeNumber, name: &[u8]) -> Option<Rc<OpenFile<S>>> {
         let listed = self.listed.borrow();
-        let unwritten = listed.values().filter(|file| file.is_flying.get() || !file.dirty.is_empty());
+        let unwritten = listed.values().filter(|file| file.is_unsettled());
         let is_it = |at: &NameIn| at.directory == directory && at.name == name;
         let mut found = unwritten.filter(|file| file.made_as.borrow().as_ref().is_some_and(is_it));
         found.next().cloned()
+    }
+
+    /// Begins to write back what is kept of each, and to tell the shard: none waits for another one.
+    pub(crate) fn tell_each(&self) {
+        let listed = self.listed.borrow();
+        for file in listed.values().filter(|file| file.is_unsettled() && !file.is_telling.replace(true)) {
+            let file = file.clone();
+            spawn(async move {
+                if let Err(error) = file.tell().await {
+                    tracing::debug!(inode = file.inode.0, %error, "a file is not told yet");
+                }
+                file.is_telling.set(false);
+            });
+        }
     }
 
     /// Writes back what is kept of all, and has the shard hear of their sizes and times.

@@ -32,6 +32,9 @@ pub(crate) struct WriteBack {
     bytes: Cell<u64>,
     /// Nothing is kept back: each write is durable when it returns.
     is_off: Cell<bool>,
+    /// What was lost of any file, and of how much of that somebody has heard who has synced all.
+    lost: Lost,
+    heard: Cell<u64>,
 }
 
 impl WriteBack {
@@ -49,12 +52,17 @@ impl WriteBack {
         of_file < FILE_BYTES_MAX && self.bytes.get() < MOUNT_BYTES_MAX
     }
 
-    fn add(&self, bytes: u64) {
-        self.bytes.set(self.bytes.get() + bytes);
+    /// What a file keeps has changed.
+    fn update(&self, before: u64, after: u64) {
+        self.bytes.set(self.bytes.get() + after - before);
     }
 
-    fn remove(&self, bytes: u64) {
-        self.bytes.set(self.bytes.get() - bytes);
+    /// Tells what was lost of any file, once.
+    ///
+    /// # Errors
+    /// Why something was lost.
+    pub(crate) fn tell_lost(&self) -> Result<(), FsError> {
+        self.lost.tell(&self.heard)
     }
 }
 
@@ -92,9 +100,9 @@ impl Lost {
 impl<S: Shards> OpenFile<S> {
     /// Keeps bytes to be written back. They lie within what is reserved, and in the file.
     pub(crate) fn keep(&self, offset: u64, bufs: &[Buf]) {
-        let before = self.dirty.bytes();
+        let before = self.dirty.weight();
         self.dirty.put(offset, bufs);
-        self.write_back.add(self.dirty.bytes() - before);
+        self.write_back.update(before, self.dirty.weight());
     }
 
     /// The file has become shorter.
@@ -102,9 +110,9 @@ impl<S: Shards> OpenFile<S> {
         if mutated(Mutation::KeptBehindEnd) {
             return;
         }
-        let before = self.dirty.bytes();
+        let before = self.dirty.weight();
         self.dirty.truncate(size);
-        self.write_back.remove(before - self.dirty.bytes());
+        self.write_back.update(before, self.dirty.weight());
     }
 
     /// Writes back all that was kept until now. What fails is lost, and told to everybody who has the file
@@ -117,33 +125,37 @@ impl<S: Shards> OpenFile<S> {
         self.write_back_in_turn().await
     }
 
-    /// Likewise, by whoever has the turn.
+    /// Likewise, by whoever has the turn. It is to be run to its end: what was taken to be written is nowhere
+    /// else.
     pub(crate) async fn write_back_in_turn(&self) -> Result<(), FsError> {
         if self.dirty.is_empty() {
             return Ok(());
         }
+        let weight = self.dirty.weight();
         let runs = self.dirty.take();
-        let bytes = runs.iter().map(|(_, run)| run.len() as u64).sum();
         self.is_flying.set(true);
         let written = self.write_runs(runs).await;
         self.is_flying.set(false);
-        self.write_back.remove(bytes);
+        self.write_back.update(weight, 0);
         if let Err(why) = &written {
-            tracing::warn!(inode = self.inode.0, bytes, error = %why, "written data are lost");
+            tracing::warn!(inode = self.inode.0, error = %why, "written data are lost");
             self.lost.note(why);
+            self.write_back.lost.note(why);
             self.end_where_told();
         }
         written
     }
 
+    /// Writes all of them, whatever becomes of some.
     async fn write_runs(&self, runs: Vec<(u64, Buf)>) -> Result<(), FsError> {
-        let mut runs = runs.into_iter().peekable();
+        let (mut runs, mut written) = (runs.into_iter().peekable(), Ok(()));
         while runs.peek().is_some() {
             let some = runs.by_ref().take(RUNS_AT_ONCE);
-            let written = join_all(some.map(|(offset, run)| self.put(offset, vec![run]))).await;
-            written.into_iter().collect::<Result<Vec<()>, FsError>>()?;
+            for outcome in join_all(some.map(|(offset, run)| self.put(offset, vec![run]))).await {
+                written = written.and(outcome);
+            }
         }
-        Ok(())
+        written
     }
 
     /// Writes back before something that needs the data where they belong.
@@ -154,10 +166,14 @@ impl<S: Shards> OpenFile<S> {
         }
     }
 
+    /// Whether some of a part is kept, or on its way.
+    pub(crate) fn has_part(&self, offset: u64, end: u64) -> bool {
+        self.is_flying.get() || self.dirty.overlaps(offset, end)
+    }
+
     /// Writes back before a part is read, if some of it is kept or on its way.
     pub(crate) async fn settle_part(&self, offset: u64, end: u64) -> Result<(), FsError> {
-        let is_kept = self.is_flying.get() || self.dirty.overlaps(offset, end);
-        match is_kept && !mutated(Mutation::KeptNotRead) {
+        match self.has_part(offset, end) && !mutated(Mutation::KeptNotRead) {
             true => self.write_back().await,
             false => Ok(()),
         }
@@ -166,7 +182,7 @@ impl<S: Shards> OpenFile<S> {
 
 /// Writes back while the program goes on, unless that is being done.
 pub(crate) fn write_back_early<S: Shards>(file: &Rc<OpenFile<S>>) {
-    if file.dirty.bytes() >= EARLY_BYTES && !file.is_early.replace(true) {
+    if file.dirty.weight() >= EARLY_BYTES && !file.is_early.replace(true) {
         let file = file.clone();
         spawn(async move {
             // What fails is told to those who have the file open.

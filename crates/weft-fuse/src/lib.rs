@@ -3,7 +3,7 @@
 //! Implement [`Tree`], mount it, and run the [`Session`] until the file system is unmounted:
 //!
 //! ```no_run
-//! # use weft_fuse::{MountOptions, Session, Tree};
+//! # use weft_fuse::{MountOptions, Session, Tree, WritePlace};
 //! # async fn f(tree: impl Tree) -> Result<(), weft_fuse::FuseError> {
 //! use std::{path::Path, rc::Rc};
 //! let options = MountOptions::new("files");
@@ -39,4 +39,5 @@ pub use mounts::{MountOptions, Unmount, WeftMount, mount_at, unmount, weft_mount
 pub use session::Session;
 pub use tree::{
     Allocate, Caching, Durable, Errno, FilePlace, HowToOpen, Opened, Reply, Seek, Space, Timeouts, Tree,
+    WritePlace,
 };

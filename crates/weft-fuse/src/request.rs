@@ -6,7 +6,7 @@
 
 use crate::device::{DATA_BYTES, Terms};
 use crate::proto::*;
-use crate::tree::{Allocate, Durable, Errno, FilePlace, HowToOpen, Seek};
+use crate::tree::{Allocate, Durable, Errno, FilePlace, HowToOpen, Seek, WritePlace};
 use weft_types::limits::{
     FILE_NAME_BYTES_MAX, LINK_TARGET_BYTES_MAX, XATTR_NAME_BYTES_MAX, XATTR_VALUE_BYTES_MAX,
 };
@@ -92,7 +92,7 @@ pub(crate) enum FuseOperation {
     Create { name: Vec<u8>, mode: u16, umask: u16, opening: Opening },
     CreateUnnamed { mode: u16, umask: u16, opening: Opening },
     Read { handle: u64, offset: u64, length: u32 },
-    Write { handle: u64, offset: u64, length: u32, kills_set_id: bool, when: Durable },
+    Write { handle: u64, place: WritePlace, length: u32, kills_set_id: bool, when: Durable },
     Flush { handle: u64, owner: LockOwner },
     Lock { handle: u64, lock: FileLock, waits: bool },
     Unlock { handle: u64, owner: LockOwner, range: (u64, u64) },
@@ -422,7 +422,9 @@ fn decode_write(mut f: Fields<'_>) -> Result<FuseOperation, Errno> {
         (_, true) => Durable::Data,
         _ => Durable::Later,
     };
-    Ok(FuseOperation::Write { handle: write.fh, offset: write.offset, length, kills_set_id, when })
+    let is_of_pages = write.write_flags & WRITE_CACHE != 0;
+    let place = WritePlace { offset: write.offset, is_of_pages };
+    Ok(FuseOperation::Write { handle: write.fh, place, length, kills_set_id, when })
 }
 
 fn decode_set_xattr(mut f: Fields<'_>, terms: Terms) -> Result<FuseOperation, Errno> {

@@ -13,6 +13,9 @@ use weft_types::limits::XATTR_NAMES_BYTES_MAX;
 use weft_types::{FileKind, InodeNumber};
 use weft_wire::files::{AttributeChanges, Listed, NewInode};
 
+/// The extended attribute of the list by which access is decided.
+const ACCESS_LIST: &[u8] = b"system.posix_acl_access";
+
 /// `S_ISUID`.
 const SET_UID: u16 = 0o4000;
 /// `S_ISGID`.
@@ -65,7 +68,8 @@ pub(crate) async fn carry_out<T: Tree>(tree: &T, request: FuseRequest, data: Buf
         FuseOperation::Space => Answer::space(&tree.space().await?),
         FuseOperation::SetXattr { name, value, mode, kills_set_gid } => {
             tree.set_xattr(node, &name, &value, mode).await?;
-            if kills_set_gid {
+            // The kernel says so of default lists as well, which are about nobody's access.
+            if kills_set_gid && name == ACCESS_LIST {
                 remove_bits(tree, node, SET_GID).await?;
             }
             Answer::done()
@@ -95,11 +99,11 @@ async fn carry_out_on_data<T: Tree>(
                 false => return Err(Errno(libc::EIO)),
             }
         }
-        FuseOperation::Write { handle, offset, kills_set_id, when, .. } => {
+        FuseOperation::Write { handle, place, kills_set_id, when, .. } => {
             if kills_set_id {
                 remove_set_id(tree, inode).await?;
             }
-            let size = tree.write(inode, handle, offset, data, when).await?;
+            let size = tree.write(inode, handle, place, data, when).await?;
             Answer::of(&WriteOut { size, padding: 0 })
         }
         FuseOperation::Flush { handle, owner } => done(tree.flush(inode, handle, owner).await)?,

@@ -102,6 +102,15 @@ pub enum Seek {
     Hole,
 }
 
+/// Where bytes are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WritePlace {
+    /// In bytes from the beginning.
+    pub offset: u64,
+    /// They are pages of a mapping: they belong there, also in a file that is open to append.
+    pub is_of_pages: bool,
+}
+
 /// What of a write is durable when it returns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Durable {
@@ -234,7 +243,7 @@ pub trait Tree: 'static {
         &self,
         inode: InodeNumber,
         handle: u64,
-        offset: u64,
+        place: WritePlace,
         data: Buf,
         when: Durable,
     ) -> impl Future<Output = Reply<u32>>;

@@ -10,7 +10,8 @@ use crate::record::{Entry, Inode, Value};
 use crate::tables::Tables;
 use std::collections::{BTreeMap, BTreeSet};
 use weft_types::limits::FILE_OPERATIONS_MAX;
-use weft_types::{FileKind, InodeNumber};
+use weft_types::{FileKind, InodeNumber, SessionId};
+use weft_wire::files::{FileLock, LockMode, LockOwner};
 
 /// Entries of a directory that is changed all the time which are counted at once: some milliseconds.
 const COUNTED_AT_ONCE: u64 = 32_768;
@@ -238,9 +239,22 @@ impl Pass {
         if self.locked.replace(inode) == Some(inode) {
             return;
         }
-        let mut locks = tables.locks(inode);
-        if locks.any(|(session, lock)| tables.locks_in_the_way(inode, session, lock).next().is_some()) {
-            self.findings.push(TableFinding::Locks { inode });
+        let mut locks: Vec<(SessionId, FileLock)> = tables.locks(inode).collect();
+        locks.sort_by_key(|(_, lock)| (lock.owner.family, lock.start));
+        for family in locks.chunk_by(|(_, a), (_, b)| a.owner.family == b.owner.family) {
+            let [mut all, mut exclusive] = [Reach::default(), Reach::default()];
+            for (session, lock) in family {
+                let (owner, is_exclusive) = ((*session, lock.owner), lock.mode == LockMode::Exclusive);
+                let before = if is_exclusive { &all } else { &exclusive };
+                if before.of_others(owner).is_some_and(|last| last >= lock.start) {
+                    self.findings.push(TableFinding::Locks { inode });
+                    return;
+                }
+                all.add(owner, lock.last);
+                if is_exclusive {
+                    exclusive.add(owner, lock.last);
+                }
+            }
         }
     }
 
@@ -274,6 +288,34 @@ impl Pass {
     }
 }
 
+/// How far locks reach: the furthest one, and the furthest one of another owner.
+#[derive(Default)]
+struct Reach {
+    furthest: Option<((SessionId, LockOwner), u64)>,
+    other: Option<((SessionId, LockOwner), u64)>,
+}
+
+impl Reach {
+    fn add(&mut self, owner: (SessionId, LockOwner), last: u64) {
+        let new = Some((owner, last));
+        match self.furthest {
+            Some((of, reach)) if of == owner => self.furthest = Some((of, reach.max(last))),
+            Some((_, reach)) if reach >= last => {
+                if self.other.is_none_or(|(_, reach)| reach < last) {
+                    self.other = new;
+                }
+            }
+            before => (self.furthest, self.other) = (new, before),
+        }
+    }
+
+    /// How far those reach that others have.
+    fn of_others(&self, owner: (SessionId, LockOwner)) -> Option<u64> {
+        let others = [self.furthest, self.other].into_iter().flatten().filter(|(of, _)| *of != owner);
+        others.map(|(_, last)| last).max()
+    }
+}
+
 fn is_here(tables: &Tables, inode: InodeNumber) -> bool {
     tables.shard().is_some_and(|record| record.number == inode.shard())
 }
@@ -283,13 +325,14 @@ mod tests {
     use super::*;
     use crate::change::Change;
     use crate::decide::{Limits, decide};
+    use crate::record::encode_lock;
     use crate::shard::ShardFormat;
     use crate::superblock::ShardName;
     use weft_checker::FileModel;
     use weft_rt::random_below;
     use weft_rt::sim::Sim;
     use weft_types::{FileTime, SessionId};
-    use weft_wire::files::FileRequest;
+    use weft_wire::files::{FileRequest, HoldMode, LockFamily};
 
     fn new_tables() -> Tables {
         let name = ShardName { file_system: 9, shard: 0 };
@@ -359,6 +402,31 @@ mod tests {
                 for key in keys.into_iter().filter(|key| !empty(key)) {
                     assert!(is_missed(key), "{key:?}");
                 }
+            }
+        });
+    }
+
+    #[test]
+    fn locks_that_exclude_each_other_are_found() {
+        Sim::new(1).block_on(async {
+            for _ in 0..3_000 {
+                let mut tables = new_tables();
+                let root = InodeNumber::ROOT;
+                for session in [1, 2].map(SessionId) {
+                    tables.load(Key::held(root, session), Value::from([HoldMode::Open as u8]));
+                }
+                for _ in 0..2 + random_below(4) {
+                    let owner = LockOwner { family: LockFamily::Range, id: random_below(2) };
+                    let (a, b) = (random_below(20), random_below(20));
+                    let mode = [LockMode::Shared, LockMode::Exclusive][random_below(2) as usize];
+                    let session = SessionId(1 + random_below(2));
+                    let lock = FileLock { owner, start: a.min(b), last: a.max(b), mode, process: 0 };
+                    tables.load(Key::lock(root, session, owner, lock.start), encode_lock(&lock));
+                }
+                let mut locks = tables.locks(root);
+                let expected = locks
+                    .any(|(session, lock)| tables.locks_in_the_way(root, session, lock).next().is_some());
+                assert_eq!(check_tables(&tables).is_empty(), !expected);
             }
         });
     }

@@ -19,13 +19,32 @@ const ITEMS_PER_BREATH: usize = 128;
 /// How often the tables are read at most.
 const PASSES_MAX: u32 = 4;
 
-/// The check that is under way, or was last.
+/// Checks whose outcome is kept, the newest ones: who has asked for one asks again to hear of it.
+const KEPT_CHECKS: usize = 16;
+
+/// The check that is under way, or was last, and those before it.
 #[derive(Default)]
-pub(crate) struct RunningCheck(RefCell<Option<TableCheck>>);
+pub(crate) struct RunningCheck(RefCell<Vec<TableCheck>>);
 
 impl RunningCheck {
+    /// How the check of this number stands, or what is done before it; and whether it begins now.
+    fn begin(&self, number: u64) -> (TableCheck, bool) {
+        let mut checks = self.0.borrow_mut();
+        if let Some(known) = checks.iter().find(|check| check.number == number) {
+            return (known.clone(), false);
+        }
+        if let Some(other) = checks.last().filter(|check| !check.is_over) {
+            return (other.clone(), false);
+        }
+        let new = TableCheck { number, ..TableCheck::default() };
+        checks.push(new.clone());
+        let surplus = checks.len().saturating_sub(KEPT_CHECKS);
+        checks.drain(..surplus);
+        (new, true)
+    }
+
     fn note(&self, change: impl FnOnce(&mut TableCheck)) {
-        if let Some(check) = &mut *self.0.borrow_mut() {
+        if let Some(check) = self.0.borrow_mut().last_mut() {
             change(check);
         }
     }
@@ -34,25 +53,17 @@ impl RunningCheck {
 impl<M: Medium> Inner<M> {
     /// How the check of this number stands. It begins if there was none yet, and nobody else's is under way.
     pub(crate) async fn check_of(self: &Rc<Self>, number: u64) -> Result<Answer, MetaError> {
-        let is_new = {
-            let mut current = self.table_check.0.borrow_mut();
-            let is_new = current.as_ref().is_none_or(|check| check.is_over && check.number != number);
-            if is_new {
-                *current = Some(TableCheck { number, ..TableCheck::default() });
-            }
-            is_new
-        };
-        if is_new {
-            spawn(check(self.clone()));
+        let (check, begins) = self.table_check.begin(number);
+        if begins {
+            spawn(read_until_settled(self.clone()));
         }
         self.prove().await?;
-        let current = self.table_check.0.borrow().clone();
-        Ok(Answer::Check(current.unwrap_or_default()))
+        Ok(Answer::Check(check))
     }
 }
 
 /// Reads the tables until nothing is unsettled.
-async fn check<M: Medium>(inner: Rc<Inner<M>>) {
+async fn read_until_settled<M: Medium>(inner: Rc<Inner<M>>) {
     let mut last = Pass::default();
     for passes in 1..=PASSES_MAX {
         inner.table_check.note(|check| check.passes = passes);

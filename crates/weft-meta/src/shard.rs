@@ -547,10 +547,14 @@ impl<M: Medium> Inner<M> {
                 // Still so a little later: what was given up meanwhile has been heard of.
                 match self.lock_waits.would_wait_for_itself(&self.tables.borrow(), wanted) {
                     false => would_wait_from = None,
-                    true if would_wait_from.get_or_insert_with(now).elapsed() >= LOOK_AGAIN => {
-                        return Ok(Ok(Decision::refused(FileError::Deadlock)));
+                    true => {
+                        // Of those that wait for each other, the one that came last is refused, as in Linux.
+                        let rounds = if waits_for_lock.is_none() { 1 } else { 3 };
+                        let (from, rounds) = *would_wait_from.get_or_insert_with(|| (now(), rounds));
+                        if from.elapsed() >= rounds * LOOK_AGAIN {
+                            return Ok(Ok(Decision::refused(FileError::Deadlock)));
+                        }
                     }
-                    true => {}
                 }
                 waits_for_lock.get_or_insert_with(|| self.lock_waits.begin(wanted));
             }

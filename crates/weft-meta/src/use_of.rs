@@ -1,20 +1,24 @@
 //! Who uses a shard, and who waits for whom, for people who look.
 
 use crate::error::MetaError;
-use crate::key::{KeyParts, Table};
+use crate::key::{Key, KeyParts, Table};
 use crate::medium::Medium;
-use crate::record::decode_hold;
+use crate::record::{Value, decode_hold};
 use crate::shard::Inner;
 use std::collections::BTreeMap;
+use weft_rt::breathe;
 use weft_types::limits::{SHARD_USERS_MAX, SHARD_WAITS_MAX};
 use weft_types::{InodeNumber, SessionId};
 use weft_wire::files::{Answer, HoldMode, ShardState, ShardUser, UseOfShard};
+
+/// Items that are read in a row while other work waits: some tens of microseconds.
+const ITEMS_PER_BREATH: usize = 256;
 
 impl<M: Medium> Inner<M> {
     /// Who uses the shard, as of now.
     pub(crate) async fn use_of(&self) -> Result<Answer, MetaError> {
         self.prove().await?;
-        let mut users = self.users();
+        let mut users = self.users().await;
         for (session, user) in &mut users {
             user.asked = self.recalls.asked_of(*session);
         }
@@ -24,36 +28,20 @@ impl<M: Medium> Inner<M> {
         Ok(Answer::Use(UseOfShard { users, waits }))
     }
 
-    fn users(&self) -> BTreeMap<SessionId, ShardUser> {
-        let tables = self.tables.borrow();
-        let nothing = |session| ShardUser {
-            session,
-            open: 0,
-            read: 0,
-            write: 0,
-            locks: 0,
-            has_all_names: false,
-            asked: 0,
-        };
+    /// What sessions hold, read while others are served: it is of no one moment.
+    async fn users(&self) -> BTreeMap<SessionId, ShardUser> {
         let mut users = BTreeMap::new();
-        let kept = [Table::Session, Table::Held, Table::Lock].into_iter().flat_map(|table| tables.of(table));
-        for (key, value) in kept {
-            let (session, held, is_lock) = match key.parts() {
-                Some(KeyParts::Session(session)) => (session, None, false),
-                Some(KeyParts::Held(inode, session)) => (session, Some(inode), false),
-                Some(KeyParts::Lock(_, session, ..)) => (session, None, true),
-                _ => continue,
-            };
-            let user: &mut ShardUser = users.entry(session).or_insert_with(|| nothing(session));
-            user.locks += u64::from(is_lock);
-            match held {
-                Some(InodeNumber::ROOT) => user.has_all_names = true,
-                Some(_) => match decode_hold(value).expect("values are checked") {
-                    HoldMode::Open => user.open += 1,
-                    HoldMode::Read => user.read += 1,
-                    HoldMode::Write => user.write += 1,
-                },
-                None => {}
+        for table in [Table::Session, Table::Held, Table::Lock] {
+            let mut last: Option<Key> = None;
+            loop {
+                let tables = self.tables.borrow();
+                let some = tables.behind(table, last.as_ref()).take(ITEMS_PER_BREATH);
+                let read = some.inspect(|(key, value)| count(&mut users, key, value)).last();
+                let Some((key, _)) = read else { break };
+                let key = key.clone();
+                drop(tables);
+                last = Some(key);
+                breathe().await;
             }
         }
         users
@@ -81,5 +69,34 @@ impl<M: Medium> Inner<M> {
             probes: counters.probes,
             checkpoints: counters.checkpoints,
         }))
+    }
+}
+
+/// Counts an item for the session that it belongs to.
+fn count(users: &mut BTreeMap<SessionId, ShardUser>, key: &Key, value: &Value) {
+    let (session, held, is_lock) = match key.parts() {
+        Some(KeyParts::Session(session)) => (session, None, false),
+        Some(KeyParts::Held(inode, session)) => (session, Some(inode), false),
+        Some(KeyParts::Lock(_, session, ..)) => (session, None, true),
+        _ => return,
+    };
+    let user = users.entry(session).or_insert(ShardUser {
+        session,
+        open: 0,
+        read: 0,
+        write: 0,
+        locks: 0,
+        has_all_names: false,
+        asked: 0,
+    });
+    user.locks += u64::from(is_lock);
+    match held {
+        Some(InodeNumber::ROOT) => user.has_all_names = true,
+        Some(_) => match decode_hold(value).expect("values are checked") {
+            HoldMode::Open => user.open += 1,
+            HoldMode::Read => user.read += 1,
+            HoldMode::Write => user.write += 1,
+        },
+        None => {}
     }
 }

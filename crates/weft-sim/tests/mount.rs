@@ -14,7 +14,7 @@ use weft_wire::files::FileError;
 /// Virtual time in which anything here happens.
 const WITHIN: Duration = Duration::from_secs(30);
 
-const NEW: NewFile = NewFile { mode: 0o644, uid: 7, gid: 8 };
+const NEW: NewFile = NewFile { mode: 0o644, umask: 0, uid: 7, gid: 8 };
 
 async fn start() -> (Rc<Bed>, KnowFiles) {
     let know_files = KnowFiles::begin();

@@ -102,6 +102,8 @@ pub(crate) const LK_FLOCK: u32 = 1 << 0;
 pub(crate) const OPEN_KILL_SUIDGID: u32 = 1 << 0;
 /// `write_flags` of WRITE: the set-id bits are to be removed.
 pub(crate) const WRITE_KILL_SUIDGID: u32 = 1 << 2;
+/// `FUSE_WRITE_CACHE`: pages that were changed through a mapping.
+pub(crate) const WRITE_CACHE: u32 = 1 << 0;
 /// `FUSE_SETXATTR_ACL_KILL_SGID`: who sets the list is not in the file's group.
 pub(crate) const SETXATTR_ACL_KILL_SGID: u32 = 1 << 0;
 /// `fsync_flags` of FSYNC: `fdatasync`.

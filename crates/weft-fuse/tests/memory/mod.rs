@@ -277,7 +277,14 @@ impl Tree for Memory {
         })
     }
 
-    async fn write(&self, inode: InodeNumber, _: u64, offset: u64, data: Buf, when: Durable) -> Reply<u32> {
+    async fn write(
+        &self,
+        inode: InodeNumber,
+        _: u64,
+        WritePlace { offset, .. }: WritePlace,
+        data: Buf,
+        when: Durable,
+    ) -> Reply<u32> {
         let is_with_size = when == Durable::WithSize;
         self.probe.writes_with_size.fetch_add(u64::from(is_with_size), Ordering::Relaxed);
         let is_aligned = data.len() < 4096 || data.is_aligned();
@@ -414,8 +421,9 @@ impl Tree for Memory {
         let data = self.read(from.inode, from.handle, from.offset, length.min(100_000) as u32).await?;
         let mut copied = 0;
         for part in data {
-            copied +=
-                u64::from(self.write(to.inode, to.handle, to.offset + copied, part, Durable::Later).await?);
+            let place = WritePlace { offset: to.offset + copied, is_of_pages: false };
+            let written = self.write(to.inode, to.handle, place, part, Durable::Later).await?;
+            copied += u64::from(written);
         }
         Ok(copied)
     }

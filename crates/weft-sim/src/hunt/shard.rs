@@ -256,7 +256,7 @@ const FILES: usize = 40;
 async fn use_paths(scene: Rc<Scene>) -> Result<(), String> {
     let caller = Caller::new(Ways(scene.clone()), SessionId(99), Duration::from_secs(30));
     let files = Namespace::new(caller);
-    let new = NewFile { mode: 0o644, uid: 7, gid: 8 };
+    let new = NewFile { mode: 0o644, umask: 0, uid: 7, gid: 8 };
     let failed = |what: &str| {
         let what = what.to_owned();
         move |error: FsError| format!("{what}: {error}")

@@ -18,7 +18,7 @@ use weft_rt::{now, random_u64};
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Who the files belong to.
-const NEW: NewFile = NewFile { mode: 0o644, uid: 0, gid: 0 };
+const NEW: NewFile = NewFile { mode: 0o644, umask: 0, uid: 0, gid: 0 };
 
 /// Arguments of `weft bench names`.
 #[derive(Clone, Debug, clap::Args)]

@@ -23,7 +23,7 @@ use weft_client::{AttachMode, ClientError, Fabric};
 use weft_fs::{LastingFiles, Mount};
 use weft_fuse::{FuseError, MountOptions, Session, Unmount, mount_at, unmount};
 use weft_rt::sync::{Either, race};
-use weft_rt::{offload, sleep, spawn};
+use weft_rt::{offload, sleep, spawn, timeout};
 use weft_types::with_causes;
 
 /// How far the kernel reads ahead in files that are read in order.
@@ -215,9 +215,9 @@ async fn serve(
 /// its write that there is no space.
 async fn keep_back_where_there_is_room(files: Rc<LastingFiles>, tree: Rc<FilesTree>) {
     loop {
-        let has_room = tree.has_much_room().await;
+        let has_room = timeout(LOOKS_FOR_ROOM_EVERY, tree.has_much_room()).await;
         // A session that begins in between does as the one before.
-        files.newest().keep_back(has_room.unwrap_or(false));
+        files.newest().keep_back(has_room.ok().flatten().unwrap_or(false));
         sleep(LOOKS_FOR_ROOM_EVERY).await;
     }
 }

@@ -9,6 +9,7 @@ use weft_cli::Connection;
 use weft_fs::{Files, FsError, LastingFiles};
 use weft_fuse::{
     Allocate, Caching, Durable, Errno, FilePlace, HowToOpen, Opened, Reply, Seek, Space, Timeouts, Tree,
+    WritePlace,
 };
 use weft_rt::{Buf, Instant, now};
 use weft_types::limits::FILE_NAME_BYTES_MAX;
@@ -245,9 +246,17 @@ impl Tree for FilesTree {
         reply(self.of(handle)?.read(handle, offset, length.into()).await)
     }
 
-    async fn write(&self, _: InodeNumber, handle: u64, offset: u64, data: Buf, when: Durable) -> Reply<u32> {
+    async fn write(
+        &self,
+        _: InodeNumber,
+        handle: u64,
+        WritePlace { offset, is_of_pages }: WritePlace,
+        data: Buf,
+        when: Durable,
+    ) -> Reply<u32> {
         let (length, files) = (data.len() as u32, self.of(handle)?);
         match when {
+            _ if is_of_pages => reply(files.write_at(handle, offset, vec![data]).await)?,
             Durable::Later => reply(files.write(handle, offset, vec![data]).await)?,
             Durable::Data => reply(files.write_through(handle, offset, vec![data]).await)?,
             Durable::WithSize => {
@@ -270,8 +279,9 @@ impl Tree for FilesTree {
 
     async fn flush(&self, _: InodeNumber, handle: u64, owner: LockOwner) -> Reply<()> {
         let files = self.of(handle)?;
-        let flushed = files.flush(handle).await;
-        reply(files.unlock_all(handle, owner).await.and(flushed))
+        // With its locks goes what was written under them: that may fail, too.
+        let unlocked = files.unlock_all(handle, owner).await;
+        reply(files.flush(handle).await.and(unlocked))
     }
 
     async fn lock(&self, _: InodeNumber, handle: u64, lock: FileLock) -> Reply<()> {
