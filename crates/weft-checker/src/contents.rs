@@ -1,8 +1,9 @@
 //! What a file may hold, as its only writer knows: which values each part of it may have, and how long it is.
 //!
-//! Changes that are under way may have happened or not, in any order. So a part has a set of values, and the
-//! size is one of several. A read has to find one of them, and whoever opens the file after the writer has
-//! died as well. What was not synced by then may be as it was at the last sync, or as it was at any time since.
+//! Changes that are under way may have happened or not, in any order. So a part has a set of values, and
+//! the size is one of several. A read has to find one of them, and whoever opens the file after the writer
+//! has died as well. What was not synced by then may be as it was at the last sync, or as it was at any
+//! time since.
 
 use std::collections::BTreeSet;
 use weft_types::BLOCK_SIZE;

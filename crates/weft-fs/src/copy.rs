@@ -20,8 +20,8 @@ pub struct FilePlace {
 }
 
 impl Files {
-    /// Copies up to `length` bytes, and says how many: fewer at the end of what is read, or after 16 MiB. What
-    /// others write meanwhile is copied in part. The data are as after [`Files::write`].
+    /// Copies up to `length` bytes, and says how many: fewer at the end of what is read, or after 16 MiB.
+    /// What others write meanwhile is copied in part. The data are as after [`Files::write`].
     ///
     /// # Errors
     /// If nothing could be copied: as [`Files::read`] and [`Files::write`].

@@ -390,9 +390,9 @@ impl Files {
         }
     }
 
-    /// Takes all of it: at this offset, or at the end by a handle that appends. Every mount sees it from then
-    /// on. Data, size and time are durable after [`Files::sync_handle`], [`Files::sync`], or some seconds later
-    /// (F14).
+    /// Takes all of it: at this offset, or at the end by a handle that appends. Every mount sees it from
+    /// then on. Data, size and time are durable after [`Files::sync_handle`], [`Files::sync`], or some
+    /// seconds later (F14).
     ///
     /// # Errors
     /// If there is no space, or the data cannot be written.
@@ -581,8 +581,8 @@ impl Files {
         self.look(b"", Operation::RemoveXattr(inode, name.to_vec())).await.map(drop)
     }
 
-    /// Has the shard know what this mount has changed of an open file: access control lists follow permissions
-    /// and change them.
+    /// Has the shard know what this mount has changed of an open file: access control lists follow
+    /// permissions and change them.
     async fn tell_of(&self, inode: InodeNumber) -> Result<(), FsError> {
         match self.0.open.get(inode) {
             Some(file) => {

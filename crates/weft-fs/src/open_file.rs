@@ -9,8 +9,8 @@
 //! file is made shorter before its bytes are given back, so whatever dies in between leaves bytes behind the
 //! end. Nobody reads these, and a file that grows over them has zeroes put there first.
 //!
-//! What programs write is kept for a while (`write_back.rs`): the size here counts it, and the shard hears of a
-//! size after the data are durable.
+//! What programs write is kept for a while (`write_back.rs`): the size here counts it, and the shard hears
+//! of a size after the data are durable.
 //!
 //! What changes it is to be run to its end, whoever waits for it: it keeps its turn until the shard has
 //! answered, so that nothing late comes after what was done since.
@@ -367,8 +367,8 @@ impl<S: Shards> OpenFile<S> {
         self.data.read(offset, length).await.map_err(|error| self.failed(&error))
     }
 
-    /// Takes all of it, and writes it back later ([`OpenFile::write_back`]). Size and time are durable with the
-    /// next [`OpenFile::tell`].
+    /// Takes all of it, and writes it back later ([`OpenFile::write_back`]). Size and time are durable with
+    /// the next [`OpenFile::tell`].
     pub(crate) async fn write(&self, offset: u64, bufs: Vec<Buf>) -> Result<(), FsError> {
         if self.others_have_all_room() {
             return self.write_through(offset, bufs).await;

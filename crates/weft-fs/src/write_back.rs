@@ -1,8 +1,8 @@
 //! Writing back what programs have written (F14): data first, then the size that goes with them.
 //!
 //! Who has written goes on at once, as long as the mount may write the file (F4). The data are durable when
-//! the program asks for it, when another mount wants the file, when it is read from elsewhere than the kernel's
-//! pages, or a second later.
+//! the program asks for it, when another mount wants the file, when it is read from elsewhere than the
+//! kernel's pages, or a second later.
 
 use crate::caller::Shards;
 use crate::error::FsError;

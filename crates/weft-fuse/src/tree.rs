@@ -248,8 +248,8 @@ pub trait Tree: 'static {
         when: Durable,
     ) -> impl Future<Output = Reply<u32>>;
 
-    /// Copies up to `length` bytes from one place to another, which may be in the same file but do not overlap
-    /// then; returns how many: fewer at the end of what is read, or where that takes long.
+    /// Copies up to `length` bytes from one place to another, which may be in the same file but do not
+    /// overlap then; returns how many: fewer at the end of what is read, or where that takes long.
     fn copy(&self, from: FilePlace, to: FilePlace, length: u64) -> impl Future<Output = Reply<u64>>;
 
     /// A descriptor of the open file was closed; an error is that of `close`. Nothing has to be durable then.

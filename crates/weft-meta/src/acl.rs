@@ -1,5 +1,5 @@
-//! Access control lists of files, as Linux keeps them in extended attributes (acl(5), POSIX.1e draft 17): what
-//! they make of permissions, and what new files get of them.
+//! Access control lists of files, as Linux keeps them in extended attributes (acl(5), POSIX.1e draft 17):
+//! what they make of permissions, and what new files get of them.
 //!
 //! ```text
 //!  offset  size  field

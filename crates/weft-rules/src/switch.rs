@@ -155,7 +155,7 @@ mutations! {
     GivenBackUnwritten, "F14", "given-back-unwritten", "A lease goes back before what was kept is written.";
     KeptNotRead, "F14", "kept-not-read", "A read does not wait for what is kept.";
     KeptBehindEnd, "F14", "kept-behind-end", "What is kept behind a shorter end is written back.";
-    LockBeforeData, "F14", "lock-before-data", "A lock goes back before what was written under it is durable.";
+    LockBeforeData, "F14", "lock-before-data", "A lock goes back before what was written under it.";
     CrcNotChecked, "damage", "crc-not-checked", "A drive does not check the data that it reads.";
     ClientTrustsData, "damage", "client-trusts-data", "A client does not check the data that it is sent.";
     DamageReadsAsZeroes, "damage", "damage-reads-as-zeroes", "A block that does not match its checksum reads as zeroes.";
