@@ -389,12 +389,7 @@ impl FileModel {
                 }
                 Ok(changed)
             }
-            Operation::Recalls
-            | Operation::Told(_)
-            | Operation::Await(_)
-            | Operation::Check(_)
-            | Operation::Use
-            | Operation::State => Ok(Expected::Done),
+            other if other.is_of_server() => Ok(Expected::Done),
             Operation::Reserve(inode, end) => self.move_end(*inode, *end, u64::max),
             Operation::Unreserve(inode, end) => self.move_end(*inode, *end, u64::min),
             Operation::Lock(..) | Operation::Unlock(..) | Operation::FindLock(..) => {

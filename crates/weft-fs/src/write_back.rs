@@ -12,12 +12,7 @@ use std::rc::Rc;
 use weft_rt::sync::join_all;
 use weft_rt::{Buf, spawn};
 use weft_rules::{Mutation, mutated};
-
-/// Bytes of a file that are not written back, at most; whoever writes more waits.
-const FILE_BYTES_MAX: u64 = 64 << 20;
-
-/// Those of all files of a mount.
-const MOUNT_BYTES_MAX: u64 = 256 << 20;
+use weft_types::limits::{WRITE_BACK_FILE_BYTES_MAX, WRITE_BACK_MOUNT_BYTES_MAX};
 
 /// From so many on they are written back while the program goes on.
 const EARLY_BYTES: u64 = 2 << 20;
@@ -49,7 +44,7 @@ impl WriteBack {
 
     /// Whether there is room for more bytes of a file that has so many.
     pub(crate) fn has_room(&self, of_file: u64) -> bool {
-        of_file < FILE_BYTES_MAX && self.bytes.get() < MOUNT_BYTES_MAX
+        of_file < WRITE_BACK_FILE_BYTES_MAX && self.bytes.get() < WRITE_BACK_MOUNT_BYTES_MAX
     }
 
     /// What a file keeps has changed.

@@ -263,10 +263,7 @@ fn decode_operation(header: &InHeader, mut f: Fields<'_>, terms: Terms) -> Resul
             FuseOperation::Flush { handle: flush.fh, owner }
         }
         op::GETLK | op::SETLK | op::SETLKW => decode_lock(header.opcode, f.take()?)?,
-        op::FSYNC | op::FSYNCDIR => {
-            let sync: FsyncIn = f.take()?;
-            FuseOperation::Sync { handle: sync.fh, data_only: sync.fsync_flags & FSYNC_FDATASYNC != 0 }
-        }
+        op::FSYNC | op::FSYNCDIR => decode_sync(f.take()?),
         op::RELEASE => FuseOperation::Release { handle: f.take::<ReleaseIn>()?.fh },
         op::OPENDIR => f.take::<OpenIn>().map(|_| FuseOperation::OpenDirectory)?,
         op::RELEASEDIR => f.take::<ReleaseIn>().map(|_| FuseOperation::ReleaseDirectory)?,
@@ -443,6 +440,10 @@ fn decode_set_xattr(mut f: Fields<'_>, terms: Terms) -> Result<FuseOperation, Er
     }
     let value = f.bytes(set.size as usize)?.to_vec();
     Ok(FuseOperation::SetXattr { name, value, mode, kills_set_gid })
+}
+
+fn decode_sync(sync: FsyncIn) -> FuseOperation {
+    FuseOperation::Sync { handle: sync.fh, data_only: sync.fsync_flags & FSYNC_FDATASYNC != 0 }
 }
 
 fn decode_copy(inode: InodeNumber, copy: CopyFileRangeIn) -> Result<FuseOperation, Errno> {

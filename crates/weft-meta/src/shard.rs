@@ -544,17 +544,8 @@ impl<M: Medium> Inner<M> {
                 !request.operation.changes() && self.recalls.is_kept_from(&self.tables.borrow(), request);
             let is_locked = wanted_lock.is_some_and(|wanted| self.is_locked(wanted));
             if let (true, Some(wanted)) = (is_locked, wanted_lock) {
-                // Still so a little later: what was given up meanwhile has been heard of.
-                match self.lock_waits.would_wait_for_itself(&self.tables.borrow(), wanted) {
-                    false => would_wait_from = None,
-                    true => {
-                        // Of those that wait for each other, the one that came last is refused, as in Linux.
-                        let rounds = if waits_for_lock.is_none() { 1 } else { 3 };
-                        let (from, rounds) = *would_wait_from.get_or_insert_with(|| (now(), rounds));
-                        if from.elapsed() >= rounds * LOOK_AGAIN {
-                            return Ok(Ok(Decision::refused(FileError::Deadlock)));
-                        }
-                    }
+                if self.is_deadlock(wanted, waits_for_lock.is_some(), &mut would_wait_from) {
+                    return Ok(Ok(Decision::refused(FileError::Deadlock)));
                 }
                 waits_for_lock.get_or_insert_with(|| self.lock_waits.begin(wanted));
             }
@@ -576,6 +567,23 @@ impl<M: Medium> Inner<M> {
             // A session that ends in between tells nobody here.
             let _ = timeout(LOOK_AGAIN, progress).await;
         }
+    }
+
+    /// Whether a wait would be for ever, and still is so a little later: what was given up meanwhile has been
+    /// heard of then. Of those that wait for each other, the one that came last is refused, as in Linux.
+    fn is_deadlock(
+        &self,
+        wanted: WantedLock,
+        waits_already: bool,
+        from: &mut Option<(Instant, Duration)>,
+    ) -> bool {
+        if !self.lock_waits.would_wait_for_itself(&self.tables.borrow(), wanted) {
+            *from = None;
+            return false;
+        }
+        let rests = if waits_already { 3 * LOOK_AGAIN } else { LOOK_AGAIN };
+        let (from, rests) = *from.get_or_insert_with(|| (now(), rests));
+        from.elapsed() >= rests
     }
 
     fn lockers(&self, wanted: WantedLock) -> Vec<(SessionId, InodeNumber)> {

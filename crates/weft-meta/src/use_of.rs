@@ -33,18 +33,25 @@ impl<M: Medium> Inner<M> {
         let mut users = BTreeMap::new();
         for table in [Table::Session, Table::Held, Table::Lock] {
             let mut last: Option<Key> = None;
-            loop {
-                let tables = self.tables.borrow();
-                let some = tables.behind(table, last.as_ref()).take(ITEMS_PER_BREATH);
-                let read = some.inspect(|(key, value)| count(&mut users, key, value)).last();
-                let Some((key, _)) = read else { break };
-                let key = key.clone();
-                drop(tables);
+            while let Some(key) = self.count_some(table, last.as_ref(), &mut users) {
                 last = Some(key);
                 breathe().await;
             }
         }
         users
+    }
+
+    /// Counts some items of a table behind a key, and returns the last one's; none if there are no more.
+    fn count_some(
+        &self,
+        table: Table,
+        last: Option<&Key>,
+        users: &mut BTreeMap<SessionId, ShardUser>,
+    ) -> Option<Key> {
+        let tables = self.tables.borrow();
+        let some = tables.behind(table, last).take(ITEMS_PER_BREATH);
+        let read = some.inspect(|(key, value)| count(users, key, value)).last();
+        read.map(|(key, _)| key.clone())
     }
 
     /// What the shard is made of, and what it has done.

@@ -191,9 +191,6 @@ async fn scenario(plan: Plan, covered: Rc<RefCell<Option<Coverage>>>) -> Result<
     progress::finish(&running).await?;
     finish_names((&names, files.as_deref()), &bed, &guard).await?;
     let converged_after = progress::converge(&bed, &guard, healed).await?;
-    if plan.filers > 0 {
-        tables::check(&bed, FILES).await?;
-    }
     let done: u64 = parties.iter().map(|(p, _)| p.history.completed()).sum();
     for (party, _) in &parties {
         durable::check(party).await?;
@@ -249,7 +246,10 @@ async fn finish_names(
     let finishing = async {
         names.finish().await?;
         match files {
-            Some(files) => files.finish().await,
+            Some(files) => {
+                files.finish().await?;
+                tables::check(bed, FILES).await
+            }
             None => Ok(()),
         }
     };

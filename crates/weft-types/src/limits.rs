@@ -149,6 +149,11 @@ pub const FUSE_LOCK_WAITS_MAX: usize = 512;
 /// Recalls that one answer of a shard carries: the rest comes with the next one.
 pub const RECALLS_MAX: u32 = 1024;
 
+/// Bytes of a file that a mount has not written back yet; whoever writes more waits.
+pub const WRITE_BACK_FILE_BYTES_MAX: u64 = 64 << 20;
+/// Those of all files of a mount.
+pub const WRITE_BACK_MOUNT_BYTES_MAX: u64 = 256 << 20;
+
 /// Findings of a check that one answer of a shard carries, and bytes of each: with all of them a few hundred
 /// KiB.
 pub const CHECK_FINDINGS_MAX: u32 = 256;

@@ -255,6 +255,19 @@ impl Operation {
         }
     }
 
+    /// Whether it is about the server of a shard, and about nothing in the tables.
+    pub fn is_of_server(&self) -> bool {
+        matches!(
+            self,
+            Operation::Recalls
+                | Operation::Told(_)
+                | Operation::Await(_)
+                | Operation::Check(_)
+                | Operation::Use
+                | Operation::State
+        )
+    }
+
     /// Whether it may make the tables of a shard larger: refused where there is no space.
     pub fn grows(&self) -> bool {
         match self {
@@ -378,28 +391,26 @@ impl Operation {
                 made.encode(e);
                 e.u64(*end);
             }
-            Operation::Recalls => {
-                e.u8(21);
-            }
-            Operation::Told(number) => {
-                e.u8(22).u64(*number);
-            }
-            Operation::Await(operation) => operation.encode(e.u8(AWAIT)),
             Operation::Lock(inode, lock) => lock.encode(e.u8(24).u64(inode.0)),
             Operation::Unlock(inode, owner, (start, last)) => {
                 owner.encode(e.u8(25).u64(inode.0));
                 e.u64(*start).u64(*last);
             }
             Operation::FindLock(inode, lock) => lock.encode(e.u8(26).u64(inode.0)),
-            Operation::Check(number) => {
-                e.u8(27).u64(*number);
-            }
-            Operation::Use => {
-                e.u8(28);
-            }
-            Operation::State => {
-                e.u8(29);
-            }
+            of_server => of_server.encode_of_server(e),
+        }
+    }
+
+    /// What is about the server of a shard.
+    fn encode_of_server(&self, e: &mut Encoder) {
+        match self {
+            Operation::Recalls => drop(e.u8(21)),
+            Operation::Told(number) => drop(e.u8(22).u64(*number)),
+            Operation::Await(operation) => operation.encode(e.u8(AWAIT)),
+            Operation::Check(number) => drop(e.u8(27).u64(*number)),
+            Operation::Use => drop(e.u8(28)),
+            Operation::State => drop(e.u8(29)),
+            other => unreachable!("{other:?} is about the tables of a shard"),
         }
     }
 
