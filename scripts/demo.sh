@@ -285,6 +285,7 @@ show_files() {
   rm -f "$dir"/here/program/*.o "$dir/here/program/program"
   diff -r "$dir/tree" "$dir/there" || fail "the tree that was unpacked here is another one there"
   row "read through the other mount" "the same"
+  row "weft fs check" "$(w fs check home)"
   w node start node-4
   for at in $mounted; do w umount "$at"; done
   mounted=''
