@@ -60,8 +60,9 @@ pub enum ShardsCommand {
     },
 }
 
-/// How often a check is asked how it stands.
-const LOOK_EVERY: Duration = Duration::from_millis(200);
+/// After how long a check is asked how it stands, at first and at the longest.
+const LOOKS_FIRST: Duration = Duration::from_millis(2);
+const LOOKS_LONGEST: Duration = Duration::from_millis(200);
 
 /// A wait that has lasted so long is told with what to do.
 const LONG_WAIT_MS: u64 = 10_000;
@@ -144,7 +145,7 @@ async fn check(place: &FabricPlace, name: &str, output: Output) -> Result<(), Cl
 
 /// Has one shard check itself, and waits until it is over.
 async fn check_shard(mount: &Mount, shard: u16, bar: &Count) -> Result<TableCheck, CliError> {
-    let number = random_u64();
+    let (number, mut pause) = (random_u64(), LOOKS_FIRST);
     loop {
         let check = mount.check_shard(shard, number).await?;
         if check.number == number && check.is_over {
@@ -152,7 +153,8 @@ async fn check_shard(mount: &Mount, shard: u16, bar: &Count) -> Result<TableChec
         }
         let whose = if check.number == number { "" } else { ", another check comes first" };
         bar.set_of(check.read, check.items, &format!("items of shard {shard}{whose}"));
-        sleep(LOOK_EVERY).await;
+        sleep(pause).await;
+        pause = (2 * pause).min(LOOKS_LONGEST);
     }
 }
 
