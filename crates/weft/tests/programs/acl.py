@@ -48,7 +48,7 @@ class Folders:
     """The same in two places."""
 
     def __init__(self, folder, oracle, dice):
-        self.places, self.dice, self.made, self.folders = [folder, oracle], dice, [""], [""]
+        self.places, self.dice, self.made, self.folders, self.names = [folder, oracle], dice, [""], [""], 0
 
     def both(self, what, work):
         """Does something in both places, and compares what came of it."""
@@ -63,7 +63,8 @@ class Folders:
         name = dice.choice(self.made)
         mode = dice.choice([0o777, 0o666, 0o640, 0o2755, 0o1777, dice.randrange(0o10000)])
         if kind in ("create", "mkdir", "mkfifo", "symlink"):
-            name = f"{dice.choice(self.folders)}/{len(self.made)}"
+            self.names += 1
+            name = f"{dice.choice(self.folders)}/{self.names}"
             os.umask(dice.choice([0, 0o022, 0o077, 0o777]))
             make = {"create": create, "mkdir": os.mkdir, "mkfifo": os.mkfifo, "symlink": lambda path, _: os.symlink("x", path)}[kind]
             if self.both(f"{kind} {name} {mode:o}", lambda place: make(place + name, mode)) and kind != "symlink":
