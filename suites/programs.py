@@ -174,7 +174,7 @@ def fio(place):
              "mmap": ["--ioengine=mmap", "--rw=randwrite"]}
     for kind, words in kinds.items():
         run("fio", f"--name={kind}", f"--directory={place.a}", f"--size={size}", "--bs=4k-64k", "--bs_unaligned=0", "--verify=crc32c",
-            "--do_verify=1", "--verify_fatal=1", f"--runtime={seconds}", "--numjobs=2", "--fallocate=none", *words)
+            "--do_verify=1", "--verify_fatal=1", f"--runtime={seconds}", "--numjobs=2", "--fallocate=none", *words, cwd=place.scratch)
     return Seen(len(kinds), remark=", ".join(kinds))
 
 
