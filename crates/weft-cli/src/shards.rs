@@ -64,7 +64,7 @@ pub enum ShardsCommand {
 const LOOKS_FIRST: Duration = Duration::from_millis(2);
 const LOOKS_LONGEST: Duration = Duration::from_millis(200);
 
-/// A wait that has lasted so long is told with what to do.
+/// After so many milliseconds of a wait, the command says what to do.
 const LONG_WAIT_MS: u64 = 10_000;
 
 pub(crate) async fn run(place: &FabricPlace, command: ShardsCommand, output: Output) -> Result<(), CliError> {

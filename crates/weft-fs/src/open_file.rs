@@ -317,7 +317,7 @@ impl<S: Shards> OpenFile<S> {
     async fn release(&self) -> Result<(), FsError> {
         let _given_up = self.wait_until_idle().await;
         let _turn = self.turn.lock().await;
-        // What is lost was told.
+        // What is lost is told by the next sync of the whole mount: nobody has the file open any more.
         let _ = self.write_back_in_turn().await;
         let changes = self.changes();
         self.names.ask(b"", self.inode, Operation::Release(self.inode, changes)).await?;

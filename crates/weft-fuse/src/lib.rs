@@ -18,7 +18,7 @@
 //! kernel knows, and `mounts.rs` makes, finds and ends mounts.
 //!
 //! All of it runs on one thread of `weft-rt`, where it waits for the device on the ring. The kernel keeps
-//! caches, checks permissions, and locks files for this mount alone. This crate caches nothing, and knows
+//! caches and checks permissions. This crate caches nothing, and knows
 //! nothing of where a tree has its files from.
 #![forbid(unsafe_code)]
 

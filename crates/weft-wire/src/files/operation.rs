@@ -202,9 +202,9 @@ pub enum Operation {
     Unlock(InodeNumber, LockOwner, (u64, u64)),
     /// Which lock of another owner would be in the way of this one.
     FindLock(InodeNumber, FileLock),
-    /// Has the shard compare all that is in its tables, beside what it serves, and says how that stands. Asked
-    /// again by the same number until it is over. As long as the check of another number is under way, that
-    /// one's state is the answer.
+    /// Has the shard compare all that is in its tables while it serves, and says how that stands. It is asked
+    /// again by the same number until it is over. While the check of another number is under way, the answer
+    /// is the state of that one.
     Check(u64),
     /// Who uses the shard, and who waits for whom.
     Use,
