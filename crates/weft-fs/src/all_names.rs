@@ -1,5 +1,5 @@
-//! All names of a file system, which a mount that is alone holds: then it may have the kernel cache them
-//! (F4).
+//! All names of a file system, which a mount that is alone holds: then it keeps what it learns of them
+//! (`kept_names.rs`), and may have the kernel cache them (F4).
 //!
 //! The shard takes them back as soon as anybody else asks it for anything. What the kernel has by then stays
 //! for a moment: so long the other one waits.
@@ -9,6 +9,7 @@ use crate::error::FsError;
 use crate::hearing::Hearing;
 use crate::namespace::Namespace;
 use std::cell::Cell;
+use std::rc::Rc;
 use std::time::Duration;
 use weft_rt::sleep;
 use weft_rt::sync::Mutex;
@@ -58,11 +59,14 @@ impl AllNames {
     }
 
     /// Holds them if nobody else is there.
-    pub(crate) async fn try_to_hold<S: Shards>(&self, names: &Namespace<S>) {
+    pub(crate) async fn try_to_hold<S: Shards>(&self, names: &Namespace<S>, hearing: &Rc<Hearing>) {
         let _turn = self.turn.lock().await;
         if !self.is_held.get() && !self.has_ended.get() {
             let hold = Operation::Hold(InodeNumber::ROOT, HoldMode::Write);
-            self.is_held.set(names.ask(b"", InodeNumber::ROOT, hold).await.is_ok());
+            if names.ask(b"", InodeNumber::ROOT, hold).await.is_ok() {
+                self.is_held.set(true);
+                names.kept().turn_on(hearing);
+            }
         }
     }
 
@@ -70,6 +74,7 @@ impl AllNames {
     pub(crate) async fn end<S: Shards>(&self, names: &Namespace<S>) -> Result<(), FsError> {
         let _turn = self.turn.lock().await;
         self.has_ended.set(true);
+        names.kept().turn_off();
         match self.is_held.replace(false) {
             true => {
                 let release = Operation::Release(InodeNumber::ROOT, AttributeChanges::default());
@@ -85,6 +90,7 @@ impl AllNames {
         if !self.is_held.replace(false) {
             return;
         }
+        names.kept().turn_off();
         self.pause.set((2 * self.pause.get()).min(RETRY_LONGEST));
         if !mutated(Mutation::NamesStay) {
             sleep(GONE_AFTER).await;

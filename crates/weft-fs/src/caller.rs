@@ -2,6 +2,7 @@
 //! they are answered (F1).
 
 use crate::error::FsError;
+use crate::kept_names::KeptNames;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -56,6 +57,8 @@ struct Inner<S> {
     /// Why the session is over, if it is.
     over: RefCell<Option<Rc<str>>>,
     numbers: RefCell<BTreeMap<u16, Numbers>>,
+    /// What is answered without asking.
+    kept: KeptNames,
     /// Questions that may wait for other sessions, and those that wait for locks.
     waiting: Cell<usize>,
     waiting_for_locks: Cell<usize>,
@@ -113,7 +116,9 @@ impl<S: Shards> Caller<S> {
     pub fn new(shards: S, session: SessionId, patience: Duration) -> Caller<S> {
         let (numbers, answered, over) = (RefCell::default(), Notify::default(), RefCell::default());
         let (waiting, waiting_for_locks) = (Cell::new(0), Cell::new(0));
-        let inner = Inner { shards, session, patience, over, numbers, waiting, waiting_for_locks, answered };
+        let kept = KeptNames::default();
+        let inner =
+            Inner { shards, session, patience, over, numbers, kept, waiting, waiting_for_locks, answered };
         Caller(Rc::new(inner))
     }
 
@@ -127,7 +132,7 @@ impl<S: Shards> Caller<S> {
     pub async fn call(&self, shard: u16, operation: Operation) -> Result<Answer, FsError> {
         let inner = self.0.clone();
         let answer = match operation.changes() {
-            false => timeout(self.0.patience, inner.ask(shard, 0, operation)).await.ok(),
+            false => timeout(self.0.patience, inner.look(shard, operation)).await.ok(),
             true => {
                 let going = spawn(async move { inner.change(shard, operation).await });
                 timeout(self.0.patience, going).await.ok().and_then(Result::ok)
@@ -143,7 +148,7 @@ impl<S: Shards> Caller<S> {
     /// [`FsError::SessionOver`]: it may have happened. [`FsError::NotUnderstood`].
     pub async fn call_to_end(&self, shard: u16, operation: Operation) -> Result<Answer, FsError> {
         match operation.changes() {
-            false => self.0.ask(shard, 0, operation).await,
+            false => self.0.look(shard, operation).await,
             true => self.0.change(shard, operation).await,
         }
     }
@@ -167,6 +172,11 @@ impl<S: Shards> Caller<S> {
             }
             sleep(AGAIN_AFTER).await;
         }
+    }
+
+    /// What is answered without asking.
+    pub(crate) fn kept(&self) -> &KeptNames {
+        &self.0.kept
     }
 
     /// How long whoever asks waits for an answer.
@@ -198,11 +208,55 @@ impl<S: Shards> Inner<S> {
         }
     }
 
+    /// Carries out an operation that changes nothing.
+    async fn look(&self, shard: u16, operation: Operation) -> Result<Answer, FsError> {
+        match &operation {
+            Operation::Find(_)
+            | Operation::Attributes(_)
+            | Operation::List { .. }
+            | Operation::XattrNames(_) => self.look_once(shard, operation).await,
+            Operation::Xattr(inode, _) => {
+                // Most inodes have none.
+                if self.kept.wants_xattrs(*inode) {
+                    self.look_once(shard, Operation::XattrNames(*inode)).await?;
+                }
+                self.look_once(shard, operation).await
+            }
+            _ => self.ask(shard, 0, operation).await,
+        }
+    }
+
+    /// Asks, unless the answer is known.
+    async fn look_once(&self, shard: u16, operation: Operation) -> Result<Answer, FsError> {
+        if let Some(answer) = self.kept.answer(&operation) {
+            return Ok(answer);
+        }
+        let look = self.kept.begin_look();
+        let answer = self.ask(shard, 0, operation.clone()).await?;
+        self.kept.end_look(look, &operation, &answer);
+        Ok(answer)
+    }
+
+    /// Carries out an operation that changes something, and has what is kept follow it.
+    async fn change(self: &Rc<Self>, shard: u16, operation: Operation) -> Result<Answer, FsError> {
+        if let Operation::Create(at, _) | Operation::CreateOpen(at, ..) = &operation
+            && self.kept.wants_xattrs(at.directory)
+        {
+            // What is made in it from then on has none if the directory has none.
+            let (inner, directory) = (self.clone(), at.directory);
+            spawn(async move { inner.look_once(shard, Operation::XattrNames(directory)).await });
+        }
+        let change = self.kept.begin_change(&operation);
+        let answer = self.change_in_turn(shard, &operation).await;
+        self.kept.end_change(&change, &operation, answer.as_ref().ok());
+        answer
+    }
+
     /// Carries out an operation that changes something, once nothing that other sessions hold is in its way.
-    async fn change(&self, shard: u16, operation: Operation) -> Result<Answer, FsError> {
+    async fn change_in_turn(&self, shard: u16, operation: &Operation) -> Result<Answer, FsError> {
         loop {
             let answer = self.change_once(shard, operation.clone()).await?;
-            if answer != Answer::Failed(FileError::Busy) || is_only_tried(&operation) {
+            if answer != Answer::Failed(FileError::Busy) || is_only_tried(operation) {
                 return Ok(answer);
             }
             // Without a number: it may take long, and others of this session must not wait behind it.

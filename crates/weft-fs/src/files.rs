@@ -27,6 +27,9 @@ use weft_wire::files::{
 /// How long size and times of a file that is written may stay unknown to the shard.
 const TELL_EVERY: Duration = Duration::from_secs(1);
 
+/// What the names of extended attributes begin with that are access control lists.
+const ACCESS_CONTROL_LISTS: &[u8] = b"system.posix_acl_";
+
 /// How often the shard is told of one file before its access control list is looked at or changed.
 const TELLS_OF_ONE: usize = 3;
 
@@ -543,7 +546,7 @@ impl Files {
     /// # Errors
     /// If there is none.
     pub async fn xattr(&self, inode: InodeNumber, name: &[u8]) -> Result<Vec<u8>, FsError> {
-        self.tell_of(inode).await?;
+        self.tell_owner_of(inode, name).await?;
         self.bytes(Operation::Xattr(inode, name.to_vec())).await
     }
 
@@ -569,7 +572,7 @@ impl Files {
         value: Vec<u8>,
         mode: XattrMode,
     ) -> Result<(), FsError> {
-        self.tell_of(inode).await?;
+        self.tell_owner_of(inode, name).await?;
         self.look(b"", Operation::SetXattr(inode, name.to_vec(), value, mode)).await.map(drop)
     }
 
@@ -581,18 +584,18 @@ impl Files {
         self.look(b"", Operation::RemoveXattr(inode, name.to_vec())).await.map(drop)
     }
 
-    /// Has the shard know what this mount has changed of an open file: access control lists follow
+    /// Has the shard know which permissions this mount has given an open file: access control lists follow
     /// permissions and change them.
-    async fn tell_of(&self, inode: InodeNumber) -> Result<(), FsError> {
-        match self.0.open.get(inode) {
+    async fn tell_owner_of(&self, inode: InodeNumber, xattr: &[u8]) -> Result<(), FsError> {
+        match self.0.open.get(inode).filter(|_| xattr.starts_with(ACCESS_CONTROL_LISTS)) {
             Some(file) => {
                 let tell = |_| async move {
                     // Permissions that are set meanwhile are told with the next word.
                     for _ in 0..TELLS_OF_ONE {
-                        file.tell().await?;
-                        if !file.is_unsettled() {
+                        if !file.has_untold_owner() {
                             break;
                         }
+                        file.tell().await?;
                     }
                     Ok(())
                 };
@@ -677,7 +680,7 @@ async fn hear_recalls(inner: Weak<Inner>) {
 async fn hold_all_names(inner: Weak<Inner>) {
     loop {
         let Some(this) = inner.upgrade() else { return };
-        this.all_names.try_to_hold(&this.steady).await;
+        this.all_names.try_to_hold(&this.steady, &this.hearing).await;
         let pause = this.all_names.pause();
         drop(this);
         sleep(pause).await;

@@ -10,6 +10,7 @@ mod dirty;
 mod error;
 mod files;
 mod hearing;
+mod kept_names;
 mod lasting;
 mod lockers;
 mod locks;

@@ -1,7 +1,8 @@
-//! Paths of a file system: found, made, listed and removed. Every look asks the shard; nothing is kept.
+//! Paths of a file system: found, made, listed and removed. What is kept of them is in `kept_names.rs`.
 
 use crate::caller::{Caller, Shards};
 use crate::error::FsError;
+use crate::kept_names::KeptNames;
 use crate::path::{ends_with_dot, is_of_directory, names, text};
 use std::time::Duration;
 use weft_types::limits::LISTED_ENTRIES_MAX;
@@ -76,6 +77,11 @@ impl<S: Shards> Namespace<S> {
     /// Whether the session is over, as far as is known.
     pub(crate) fn is_over(&self) -> bool {
         self.caller.is_over()
+    }
+
+    /// What is answered without asking.
+    pub(crate) fn kept(&self) -> &KeptNames {
+        self.caller.kept()
     }
 
     /// How long operations are waited for otherwise.

@@ -549,6 +549,11 @@ impl<S: Shards> OpenFile<S> {
         Ok(self.seen(self.known.get()))
     }
 
+    /// Whether the shard has not heard of who may use the file.
+    pub(crate) fn has_untold_owner(&self) -> bool {
+        self.untold.has_owner()
+    }
+
     /// Has the shard know who may use the file, before anything is written to it.
     async fn tell_owner(&self) -> Result<(), FsError> {
         match self.untold.has_owner() {

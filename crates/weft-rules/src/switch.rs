@@ -136,6 +136,8 @@ mutations! {
     WriterNotAsked, "F4", "writer-not-asked", "Attributes are answered without the word of who writes.";
     ReadersFirst, "F4", "readers-first", "Who reads is granted that before who waits to write.";
     KeptFromItself, "F4", "kept-from-itself", "Who gives back a part waits for another one.";
+    NamesKept, "F4", "names-kept", "Names that are given back are answered without asking.";
+    KeptBesideChanges, "F4", "kept-beside-changes", "Answers fill what is kept, whatever has changed since.";
     NamesStay, "F4", "names-stay", "All names go back while the kernel has some of them.";
     GivenBackUnderWay, "F4", "given-back-under-way", "A lease goes back while it is in use.";
     GivenBackUntold, "F4", "given-back-untold", "A lease goes back without the size that was written.";

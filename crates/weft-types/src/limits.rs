@@ -146,6 +146,9 @@ pub const FILE_LOCKS_MAX: usize = 4096;
 /// go on.
 pub const FUSE_LOCK_WAITS_MAX: usize = 512;
 
+/// Names, and inodes, of which a mount keeps what it knows without asking: some 300 bytes each.
+pub const KEPT_NAMES_MAX: u32 = 200_000;
+
 /// Recalls that one answer of a shard carries: the rest comes with the next one.
 pub const RECALLS_MAX: u32 = 1024;
 

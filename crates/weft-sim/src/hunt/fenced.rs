@@ -1,5 +1,5 @@
 //! Two mounts, one of which is to give back what it holds: one that hears from nobody while its session ends
-//! (F5), and one whose kernel keeps names (F4).
+//! (F5), and one that keeps names, as its kernel does (F4).
 
 use super::stage::Stage;
 use crate::bed::{KnowFiles, manager_host};
@@ -8,7 +8,8 @@ use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::Duration;
 use weft_fs::{Files, FsError, HowToOpen};
-use weft_rt::{Buf, now, random_below, sim, sleep, timeout};
+use weft_rt::sync::join_all;
+use weft_rt::{Buf, now, random_below, sim, sleep, spawn, timeout};
 use weft_types::{BLOCK_SIZE, FileKind, InodeNumber};
 use weft_wire::files::{FileError, NewInode};
 
@@ -76,10 +77,47 @@ pub async fn run_names() -> Result<(), String> {
     }
     let kept_until = now() + done(&alone, look).await?;
     done(&other, write_first).await?;
-    match now() < kept_until {
-        true => Err("a kernel keeps that there is no such name, and another mount has made it".to_owned()),
-        false => Ok(()),
+    if now() < kept_until {
+        return Err("a kernel keeps that there is no such name, and another mount has made it".to_owned());
     }
+    match done(&alone, look).await {
+        Ok(Duration::ZERO) => Ok(()),
+        _ => Err("a mount keeps that there is no such name, and another one has made it".to_owned()),
+    }
+}
+
+/// A mount is alone, and makes and removes a name that it looks for at the same time.
+///
+/// # Errors
+/// What is wrong.
+pub async fn run_changed_names() -> Result<(), String> {
+    let _know_files = KnowFiles::begin();
+    let stage = Stage::set_with_sessions(3, 2, 300).await;
+    stage.bed.create_file_system(FILES, 2, 1).await;
+    let alone = Station::start(&stage.bed, FILES, 0, PATIENCE);
+    let find = |files: Files| async move { files.find(InodeNumber::ROOT, NAME).await };
+    for round in 0..50 {
+        let look = |_| {
+            let alone = alone.clone();
+            spawn(async move {
+                for _ in 0..4 {
+                    sleep(Duration::from_micros(random_below(200))).await;
+                    let _ = alone.run(find).await;
+                }
+            })
+        };
+        let looks: Vec<_> = (0..4).map(look).collect();
+        done(&alone, write_first).await?;
+        join_all(looks).await;
+        done(&alone, find).await.map_err(|error| format!("a name is not found that was made: {error}"))?;
+        let looks: Vec<_> = (0..4).map(look).collect();
+        done(&alone, |files| async move { files.unlink(InodeNumber::ROOT, NAME).await }).await?;
+        join_all(looks).await;
+        if done(&alone, find).await.is_ok() {
+            return Err(format!("a name is found that was removed, in round {round}"));
+        }
+    }
+    Ok(())
 }
 
 pub(super) async fn done<T: 'static, F: Future<Output = Result<T, FsError>> + 'static>(

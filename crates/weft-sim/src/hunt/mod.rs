@@ -95,8 +95,10 @@ pub enum Scenario {
     SharedFiles,
     /// A mount is cut off until another one has what it held.
     Fenced,
-    /// The kernel of a mount keeps names that another mount changes.
+    /// A mount and its kernel keep names that another mount changes.
     NamesKept,
+    /// A mount that is alone changes names that it looks for at the same time.
+    NamesChanged,
     /// A mount writes to what others read all the time.
     Readers,
     /// A lock changes hands as its holder dies.
@@ -195,6 +197,7 @@ pub fn run_seed(
                     Scenario::Handed => handed::run().await,
                     Scenario::Counters => counters::run().await,
                     Scenario::NamesKept => fenced::run_names().await,
+                    Scenario::NamesChanged => fenced::run_changed_names().await,
                     Scenario::Fenced => fenced::run().await,
                     Scenario::SharedFiles => files::run_shared().await,
                 }

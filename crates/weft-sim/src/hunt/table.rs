@@ -404,6 +404,8 @@ pub const HUNTS: &[Hunt] = &[
     hunt(&[ReadersFirst], Scenario::Readers, 20),
     hunt(&[KeptFromItself], Scenario::Counters, 500),
     hunt(&[NamesStay], Scenario::NamesKept, 20),
+    hunt(&[NamesKept], Scenario::NamesKept, 20),
+    hunt(&[KeptBesideChanges], Scenario::NamesChanged, 20),
     hunt(&[LockUnseen], Scenario::Counters, 20),
     hunt(&[LockKept], Scenario::Shard, 100),
     hunt(&[HandlesOutlive], Scenario::Renewed, 20),
