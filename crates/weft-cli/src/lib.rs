@@ -170,8 +170,8 @@ pub enum Command {
     /// It is an ordinary folder then, for every program and user of this machine, with the permissions that its
     /// files have. The command returns when it is mounted; a process in the background serves it until it is unmounted.
     ///
-    /// Any number of machines may mount it: each sees at once what the others have done. What a program has synced,
-    /// or closed, is durable on all copies.
+    /// Any number of machines may mount it: each sees at once what the others have done. What a program has synced is
+    /// durable on all copies.
     Mount(MountArgs),
     /// End a mount
     ///

@@ -8,6 +8,7 @@ use crate::caller::Shards;
 use crate::error::FsError;
 use crate::hearing::Hearing;
 use crate::namespace::Namespace;
+use crate::open_files::OpenFiles;
 use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
@@ -84,14 +85,20 @@ impl AllNames {
         }
     }
 
-    /// Gives them back, once the kernel has none of them.
-    pub(crate) async fn give<S: Shards>(&self, names: &Namespace<S>) {
+    /// Gives them back, once the kernel has none of them, and the shard knows of all files that are open.
+    pub(crate) async fn give<S: Shards>(&self, names: &Namespace<S>, open: &OpenFiles<S>) {
         let _turn = self.turn.lock().await;
         if !self.is_held.replace(false) {
             return;
         }
         names.kept().turn_off();
         self.pause.set((2 * self.pause.get()).min(RETRY_LONGEST));
+        // From here on others may take names away.
+        if !mutated(Mutation::GivenUnsaid)
+            && let Err(error) = open.say(None).await
+        {
+            tracing::debug!(%error, "the shard does not know of all files that are open");
+        }
         if !mutated(Mutation::NamesStay) {
             sleep(GONE_AFTER).await;
         }

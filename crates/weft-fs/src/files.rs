@@ -7,6 +7,7 @@
 use crate::all_names::AllNames;
 use crate::error::FsError;
 use crate::hearing::Hearing;
+use crate::kept_names::Going;
 use crate::mount::Mount;
 use crate::namespace::Namespace;
 use crate::open_file::{OpenFile, RESERVED_STEP};
@@ -18,6 +19,7 @@ use std::rc::{Rc, Weak};
 use std::time::Duration;
 use weft_client::{AttachMode, FileSystem};
 use weft_rt::{Buf, now, sleep, spawn, timeout};
+use weft_rules::{Mutation, mutated};
 use weft_types::limits::LISTED_ENTRIES_MAX;
 use weft_types::{Attributes, InodeNumber, SessionId};
 use weft_wire::files::{
@@ -314,7 +316,9 @@ impl Files {
     /// # Errors
     /// If there is nothing, or a directory.
     pub async fn unlink(&self, directory: InodeNumber, name: &[u8]) -> Result<(), FsError> {
-        self.look(name, Operation::Unlink(at(directory, name))).await.map(drop)
+        let at = at(directory, name);
+        let _going = self.say_what_goes(&[&at]).await?;
+        self.look(name, Operation::Unlink(at)).await.map(drop)
     }
 
     /// Removes an empty directory.
@@ -339,7 +343,10 @@ impl Files {
         if let Some(file) = self.0.open.unwritten(from.0, from.1) {
             self.to_end(|_| async move { file.tell().await }).await?;
         }
-        let renamed = self.look(from.1, Operation::Rename(at(from.0, from.1), at(to.0, to.1), mode)).await;
+        let to = at(to.0, to.1);
+        let going = self.say_what_goes(&[&to]).await?;
+        let renamed = self.look(from.1, Operation::Rename(at(from.0, from.1), to, mode)).await;
+        drop(going);
         // What had the new name has another one, or none, and the answer is not about that.
         self.0.open.are_known_no_more();
         renamed.map(drop)
@@ -605,6 +612,16 @@ impl Files {
         }
     }
 
+    /// Has the shard know of files that are open and about to lose a name: it purges what has none, and
+    /// nobody has open.
+    async fn say_what_goes(&self, names: &[&NameIn]) -> Result<Going<'_>, FsError> {
+        let (going, inodes) = self.0.names.kept().before_names_go(names);
+        if !mutated(Mutation::GoneUnsaid) {
+            self.0.open.say(inodes.as_deref()).await?;
+        }
+        Ok(going)
+    }
+
     async fn look(&self, path: &[u8], operation: Operation) -> Result<Attributes, FsError> {
         self.0.names.attributes_by(path, operation).await.map(|found| self.0.open.seen(found))
     }
@@ -631,7 +648,7 @@ impl Inner {
         }
         let answered = match recall.inode {
             InodeNumber::ROOT => {
-                self.all_names.give(&self.steady).await;
+                self.all_names.give(&self.steady, &self.open).await;
                 Ok(())
             }
             inode => self.open.answer(inode, recall.keeps).await,

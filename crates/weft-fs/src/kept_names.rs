@@ -44,6 +44,8 @@ struct Kept {
     /// How many changes of extended attributes are under way, and when one of them began or ended last.
     changing_xattrs: u64,
     xattrs_touched: Step,
+    /// How many names are about to be taken away: see [`KeptNames::before_names_go`].
+    going: u64,
     /// How many changes are under way of names that are not known: nobody knows which inodes these touch.
     blind: u64,
 }
@@ -98,6 +100,15 @@ pub(crate) struct Change {
     before: Vec<(NameIn, Option<Name>)>,
 }
 
+/// Names are about to be taken away, as long as this is there.
+pub(crate) struct Going<'k>(&'k KeptNames);
+
+impl Drop for Going<'_> {
+    fn drop(&mut self) {
+        self.0.0.borrow_mut().going -= 1;
+    }
+}
+
 impl KeptNames {
     /// The session holds all names.
     pub(crate) fn turn_on(&self, hearing: &Rc<Hearing>) {
@@ -134,6 +145,33 @@ impl KeptNames {
             }
             _ => None,
         }
+    }
+
+    /// Attributes of a file that may be opened to read without a word to the shard: nobody else has anything
+    /// open, and nobody here is taking its name away.
+    pub(crate) fn of_file_to_open(&self, inode: InodeNumber) -> Option<Attributes> {
+        match self.answer(&Operation::Attributes(inode))? {
+            Answer::Attributes(found) if found.kind == FileKind::Regular && self.0.borrow().going == 0 => {
+                Some(found)
+            }
+            _ => None,
+        }
+    }
+
+    /// These names are about to be taken away: as long as what this returns is there, no file is opened
+    /// without a word to the shard. And which inodes they stand for; `None` if that is not known.
+    pub(crate) fn before_names_go(&self, names: &[&NameIn]) -> (Going<'_>, Option<Vec<InodeNumber>>) {
+        self.0.borrow_mut().going += 1;
+        let kept = self.0.borrow();
+        let mut inodes = Vec::new();
+        let are_known = names.iter().all(|at| match kept.name(at) {
+            Some(Name::Leads(inode)) => {
+                inodes.push(inode);
+                true
+            }
+            name => is_known(name),
+        });
+        (Going(self), are_known.then_some(inodes))
     }
 
     /// Whether names of extended attributes may be kept, and are not known of an inode.

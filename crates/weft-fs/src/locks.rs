@@ -105,6 +105,7 @@ impl Drop for LockWait<'_> {
 
 impl<S: Shards> OpenFile<S> {
     async fn lock(&self, handle: u64, lock: FileLock) -> Result<(), FsError> {
+        self.say().await?;
         let _turn = self.lock_turn.lock().await;
         // Noted before, since the answer may come late; and after, since the file may have been closed
         // meanwhile, and then the kernel gives this lock back.

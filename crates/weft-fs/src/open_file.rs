@@ -76,8 +76,10 @@ pub(crate) struct OpenFile<S> {
     /// The name under which this mount has made it.
     pub(crate) made_as: RefCell<Option<NameIn>>,
     hearing: Rc<Hearing>,
-    /// What the mount may do with it, as the shard knows. None if the shard does not know that it is open.
+    /// What the mount may do with it. None if it is not open.
     mode: Cell<Option<HoldMode>>,
+    /// The shard does not know that: the mount holds all names (F4).
+    is_unsaid: Cell<bool>,
     /// Held by whoever changes the mode, until the shard has answered. Taken before `turn`.
     mode_turn: Mutex<()>,
     /// The mode is given up: nothing begins under it.
@@ -141,12 +143,21 @@ impl<S> Drop for GivenUp<'_, S> {
 pub(crate) struct Found {
     pub attributes: Attributes,
     pub data: File,
-    /// What the shard lets the mount do with it. None if the shard does not know that it is open.
+    /// What the mount may do with it. None if it is not open.
     pub mode: Option<HoldMode>,
+    /// The shard does not know that.
+    pub is_unsaid: bool,
     /// Up to where bytes may be written, if it was made by this mount just now: then nothing lies in it.
     pub reserved: Option<u64>,
     /// The name under which this mount has made it.
     pub made_as: Option<NameIn>,
+}
+
+impl Found {
+    /// A file that is not open.
+    pub(crate) fn new(attributes: Attributes, data: File) -> Found {
+        Found { attributes, data, mode: None, is_unsaid: false, reserved: None, made_as: None }
+    }
 }
 
 impl<S: Shards> OpenFile<S> {
@@ -157,7 +168,7 @@ impl<S: Shards> OpenFile<S> {
         write_back: Rc<WriteBack>,
         found: Found,
     ) -> Rc<OpenFile<S>> {
-        let Found { attributes, data, mode, reserved, made_as } = found;
+        let Found { attributes, data, mode, is_unsaid, reserved, made_as } = found;
         Rc::new(OpenFile {
             names,
             inode: attributes.inode,
@@ -176,6 +187,7 @@ impl<S: Shards> OpenFile<S> {
             made_as: RefCell::new(made_as),
             hearing,
             mode: Cell::new(mode),
+            is_unsaid: Cell::new(is_unsaid),
             mode_turn: Mutex::new(()),
             is_given_up: Cell::new(false),
             under_way: Cell::new(0),
@@ -228,9 +240,27 @@ impl<S: Shards> OpenFile<S> {
         }
     }
 
+    /// Whether it is open, and the shard does not know it.
+    pub(crate) fn is_unsaid(&self) -> bool {
+        self.is_unsaid.get()
+    }
+
+    /// Has the shard know that the file is open, if it is and the shard does not.
+    pub(crate) async fn say(&self) -> Result<(), FsError> {
+        if !self.is_unsaid.get() {
+            return Ok(());
+        }
+        let _mode_turn = self.mode_turn.lock().await;
+        match self.mode.get() {
+            Some(mode) if self.is_unsaid.get() => self.hold(mode).await,
+            _ => Ok(()),
+        }
+    }
+
     async fn hold(&self, mode: HoldMode) -> Result<(), FsError> {
         let found = self.names.attributes_by(b"", Operation::Hold(self.inode, mode)).await?;
         self.mode.set(Some(mode));
+        self.is_unsaid.set(false);
         if found.revision >= self.known.get().revision {
             self.known.set(found);
             self.is_known.set(true);
@@ -280,6 +310,7 @@ impl<S: Shards> OpenFile<S> {
         }
         self.names.ask(b"", self.inode, Operation::Hold(self.inode, keeps)).await?;
         self.mode.set(Some(keeps));
+        self.is_unsaid.set(false);
         Ok(())
     }
 
@@ -320,9 +351,12 @@ impl<S: Shards> OpenFile<S> {
         // What is lost is told by the next sync of the whole mount: nobody has the file open any more.
         let _ = self.write_back_in_turn().await;
         let changes = self.changes();
-        self.names.ask(b"", self.inode, Operation::Release(self.inode, changes)).await?;
+        if !self.is_unsaid.get() || changes != AttributeChanges::default() {
+            self.names.ask(b"", self.inode, Operation::Release(self.inode, changes)).await?;
+        }
         self.untold.clear();
         self.mode.set(None);
+        self.is_unsaid.set(false);
         Ok(())
     }
 

@@ -199,8 +199,12 @@ impl<S: Shards> OpenFiles<S> {
         // Somebody may have found the name, and opened the file, before this answer was here; and closed it.
         let file = self.in_turn(made.inode, async || match self.get(made.inode) {
             Some(file) => Ok(count_user(file)),
-            None if self.released.borrow().contains(&made.inode) => self.list(made, None, None, made_as),
-            None => self.list(made, Some(HoldMode::Write), Some(reserved), made_as),
+            None => {
+                let is_open = !self.released.borrow().contains(&made.inode);
+                let mode = is_open.then_some(HoldMode::Write);
+                let reserved = is_open.then_some(reserved);
+                self.list(made, |data| Found { mode, reserved, made_as, ..Found::new(made, data) })
+            }
         });
         Ok((made, file.await?))
     }
@@ -218,14 +222,24 @@ impl<S: Shards> OpenFiles<S> {
         done
     }
 
-    /// Opens a file that is not listed as open.
+    /// Opens a file that is not listed as open. Where nobody else has anything open the shard need not know,
+    /// as long as the file is only read.
     async fn open_new(&self, inode: InodeNumber, mode: HoldMode) -> Result<Rc<OpenFile<S>>, FsError> {
+        if let Some(known) = self.steady.kept().of_file_to_open(inode)
+            && mode == HoldMode::Read
+        {
+            let mode = Some(mode);
+            return self.list(known, |data| Found { mode, is_unsaid: true, ..Found::new(known, data) });
+        }
         let attributes = self.steady.attributes_by(b"", Operation::Hold(inode, mode)).await?;
+        let mode = Some(mode);
         let error = match attributes.kind {
-            FileKind::Regular => match self.list(attributes, Some(mode), None, None) {
-                Ok(file) => return Ok(file),
-                Err(error) => error,
-            },
+            FileKind::Regular => {
+                match self.list(attributes, |data| Found { mode, ..Found::new(attributes, data) }) {
+                    Ok(file) => return Ok(file),
+                    Err(error) => error,
+                }
+            }
             FileKind::Directory => FsError::Refused { path: String::new(), error: FileError::IsDirectory },
             _ => FsError::Refused { path: String::new(), error: FileError::Invalid },
         };
@@ -243,12 +257,9 @@ impl<S: Shards> OpenFiles<S> {
     fn list(
         &self,
         attributes: Attributes,
-        mode: Option<HoldMode>,
-        reserved: Option<u64>,
-        made_as: Option<NameIn>,
+        found: impl FnOnce(File) -> Found,
     ) -> Result<Rc<OpenFile<S>>, FsError> {
-        let data = (self.data_of)(&attributes)?;
-        let found = Found { attributes, data, mode, reserved, made_as };
+        let found = found((self.data_of)(&attributes)?);
         let shared = (self.hearing.clone(), self.write_back.clone());
         let file = OpenFile::new(self.steady.clone(), shared.0, shared.1, found);
         self.listed.borrow_mut().insert(attributes.inode, file.clone());
@@ -308,6 +319,17 @@ impl<S: Shards> OpenFiles<S> {
             (Some(file), keeps) => file.give(keeps).await,
             (None, _) => Ok(()),
         }
+    }
+
+    /// Has the shard know that these files are open, or all of them.
+    pub(crate) async fn say(&self, which: Option<&[InodeNumber]>) -> Result<(), FsError> {
+        let is_meant = |inode| which.is_none_or(|which| which.contains(inode));
+        let meant: Vec<Rc<OpenFile<S>>> = {
+            let listed = self.listed.borrow();
+            let meant = listed.iter().filter(|(inode, file)| file.is_unsaid() && is_meant(inode));
+            meant.map(|(_, file)| file.clone()).collect()
+        };
+        join_all(meant.iter().map(|file| file.say())).await.into_iter().collect()
     }
 
     /// The mount ends: nothing is open any more.

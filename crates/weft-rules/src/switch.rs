@@ -138,6 +138,8 @@ mutations! {
     KeptFromItself, "F4", "kept-from-itself", "Who gives back a part waits for another one.";
     NamesKept, "F4", "names-kept", "Names that are given back are answered without asking.";
     KeptBesideChanges, "F4", "kept-beside-changes", "Answers fill what is kept, whatever has changed since.";
+    GoneUnsaid, "F4", "gone-unsaid", "A name goes of a file that the shard does not know to be open.";
+    GivenUnsaid, "F4", "given-unsaid", "All names go back without a word of files that are open.";
     NamesStay, "F4", "names-stay", "All names go back while the kernel has some of them.";
     GivenBackUnderWay, "F4", "given-back-under-way", "A lease goes back while it is in use.";
     GivenBackUntold, "F4", "given-back-untold", "A lease goes back without the size that was written.";

@@ -2,6 +2,7 @@
 
 use crate::Trouble;
 use crate::dice::Dice;
+use crate::mounts::MOUNTS;
 use crate::run::Torture;
 use crate::world::{Cut, World};
 use std::fmt;
@@ -16,6 +17,8 @@ pub enum Victim {
     Manager,
     /// A client, by its index.
     Client(usize),
+    /// A mount of the file system, by its index.
+    Mount(usize),
     /// Every node at once.
     AllNodes,
 }
@@ -52,10 +55,11 @@ const SHORT_MS: (u64, u64) = (50, 1_500);
 impl Fault {
     /// A fault for a fabric of so many nodes, with so many clients.
     pub fn draw(dice: &mut Dice, world: World, nodes: usize, clients: usize) -> Fault {
-        let victim = match dice.below(20) {
+        let victim = match dice.below(24) {
             0..=10 => Victim::Node(dice.below(nodes)),
             11..=13 => Victim::Manager,
             14..=18 => Victim::Client(dice.below(clients)),
+            19..=22 => Victim::Mount(dice.below(MOUNTS)),
             _ => Victim::AllNodes,
         };
         let blow = match dice.below(if world == World::Namespaces { 8 } else { 5 }) {
@@ -86,6 +90,7 @@ impl Fault {
             Victim::Node(_) => "node",
             Victim::Manager => "manager",
             Victim::Client(_) => "client",
+            Victim::Mount(_) => "mount",
             Victim::AllNodes => "all nodes",
         };
         let blow = match self.blow {
@@ -108,6 +113,11 @@ impl Fault {
             (Victim::AllNodes, _) => torture.fabric.nodes.iter().for_each(|node| node.member.kill()),
             (Victim::Client(n), Blow::Kill) => torture.clients[n].kill(),
             (Victim::Client(n), Blow::Freeze) => torture.clients[n].signal("STOP")?,
+            (Victim::Mount(n), Blow::Kill) => torture.mounts.all[n].kill()?,
+            (Victim::Mount(n), Blow::Freeze) => {
+                torture.mounts.all[n].may_die()?;
+                torture.mounts.all[n].signal("STOP")?;
+            }
             (Victim::Node(n), Blow::Kill) => torture.fabric.nodes[n].member.kill(),
             (Victim::Node(n), Blow::Freeze) => torture.fabric.nodes[n].member.signal("STOP")?,
             (Victim::Node(n), Blow::Stall(thread)) => {
@@ -118,7 +128,10 @@ impl Fault {
             (_, Blow::Stall(_)) => {}
             (Victim::Manager, Blow::Kill) => torture.fabric.manager.kill(),
             (Victim::Manager, Blow::Freeze) => torture.fabric.manager.signal("STOP")?,
-            (_, Blow::Cut(cut, other)) => {
+            (victim, Blow::Cut(cut, other)) => {
+                if let Victim::Mount(n) = victim {
+                    torture.mounts.all[n].may_die()?;
+                }
                 let other = other.map(|n| torture.fabric.nodes[n].member.host.clone());
                 self.host(torture).cut(cut, other.as_ref())?;
             }
@@ -137,6 +150,8 @@ impl Fault {
             }
             (Victim::Client(n), Blow::Kill) => torture.start_client(n)?,
             (Victim::Client(n), Blow::Freeze) => torture.clients[n].signal("CONT")?,
+            (Victim::Mount(n), Blow::Kill) => torture.mounts.all[n].revive(),
+            (Victim::Mount(n), Blow::Freeze) => torture.mounts.all[n].signal("CONT")?,
             (Victim::Node(n), Blow::Kill) => torture.fabric.start_node(n)?,
             (Victim::Node(n), Blow::Freeze) => torture.fabric.nodes[n].member.signal("CONT")?,
             (Victim::Node(n), Blow::Stall(_)) => {
@@ -156,6 +171,7 @@ impl Fault {
         match self.victim {
             Victim::Node(n) => &torture.fabric.nodes[n].member.host,
             Victim::Client(n) => &torture.clients[n].host,
+            Victim::Mount(n) => &torture.mounts.all[n].host,
             Victim::Manager | Victim::AllNodes => &torture.fabric.manager.host,
         }
     }
@@ -166,6 +182,7 @@ impl fmt::Display for Fault {
         let which = match self.victim {
             Victim::Node(n) => format!(" (node-{})", n + 1),
             Victim::Client(n) => format!(" (client-{})", n + 1),
+            Victim::Mount(n) => format!(" (mount-{})", n + 1),
             _ => String::new(),
         };
         let from = match self.blow {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use weft_rt::Addr;
 use weft_torture::client::{self, ClientWork};
 use weft_torture::run::{Lasts, Plan, check_programs, run};
+use weft_torture::users::{self, UsersWork};
 use weft_torture::world::World;
 use weft_torture::{Trouble, client::fill};
 
@@ -25,6 +26,9 @@ enum Command {
     /// A client of the run; started by the run itself
     #[command(hide = true)]
     Client(ClientArgs),
+    /// Users of files; started by the run itself
+    #[command(hide = true)]
+    Users(UsersArgs),
 }
 
 #[derive(Args)]
@@ -77,10 +81,30 @@ struct ClientArgs {
     fill: bool,
 }
 
+#[derive(Args)]
+struct UsersArgs {
+    #[arg(long)]
+    mount: Vec<PathBuf>,
+    #[arg(long)]
+    deaths: Vec<PathBuf>,
+    #[arg(long)]
+    users: usize,
+    #[arg(long)]
+    seed: u64,
+    #[arg(long)]
+    end: PathBuf,
+    #[arg(long)]
+    count: PathBuf,
+}
+
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let result = match cli.command {
         Some(Command::Client(args)) => client_main(args),
+        Some(Command::Users(args)) => {
+            let UsersArgs { mount: mounts, deaths, users, seed, end, count } = args;
+            users::run(&UsersWork { mounts, deaths, users, seed, end, count })
+        }
         None => run_main(&cli.run),
     };
     match result {
@@ -168,6 +192,7 @@ fn run_main(args: &RunArgs) -> Result<(), Trouble> {
             "beside a thread that stood still: writes, p99.9: {before:.1} ms before, {meanwhile:.1} meanwhile"
         );
     }
+    println!("{} calls on files through mounts: each found what it may find", outcome.calls);
     println!("fio wrote {} and verified {} blocks", outcome.fio.0, outcome.fio.1);
     if let Some(out) = &args.out {
         let text = format!("{:#}\n", outcome.to_json(seed, world));

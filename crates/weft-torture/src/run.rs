@@ -6,6 +6,7 @@ use crate::dice::Dice;
 use crate::fabric::{DEVICE_BYTES, Fabric, PATIENCE, is_on, tail};
 use crate::fault::Fault;
 use crate::fio::{Export, VOLUME, VOLUME_MIB};
+use crate::mounts::Mounts;
 use crate::record::Histories;
 use crate::world::{Host, World, signal};
 use serde_json::{Value, json};
@@ -77,6 +78,8 @@ pub struct Torture {
     pub fabric: Fabric,
     /// Who uses it.
     pub clients: Vec<Client>,
+    /// Mounts of a file system, and who uses these.
+    pub mounts: Mounts,
     plan: Plan,
     world: World,
     dice: Dice,
@@ -95,6 +98,8 @@ pub struct Outcome {
     pub rounds: u32,
     /// Operations that clients had an answer to.
     pub acknowledged: u64,
+    /// Calls that users of files had an answer to.
+    pub calls: u64,
     /// Blocks whose history was checked.
     pub blocks: usize,
     /// The longest that an operation took.
@@ -162,8 +167,10 @@ pub fn run(plan: Plan, world: World) -> Result<Outcome, Trouble> {
     fabric.weft(&["volume", "create", HOT, "--size", &format!("{HOT_MIB}MiB"), "--copies", copies])?;
     fabric.weft(&["volume", "create", VOLUME, "--size", &format!("{VOLUME_MIB}MiB"), "--copies", "2"])?;
     fabric.weft(&["volume", "create", COLD, "--size", &format!("{COLD_MIB}MiB"), "--copies", "2"])?;
+    let mounts = Mounts::start(&fabric, world, plan.seed)?;
     let mut torture = Torture {
         dice: Dice::new(plan.seed),
+        mounts,
         fabric,
         clients: Vec::new(),
         plan,
@@ -179,7 +186,9 @@ pub fn run(plan: Plan, world: World) -> Result<Outcome, Trouble> {
         torture.clients.push(Client { host, child: None, log });
         torture.start_client(n)?;
     }
-    torture.say(&format!("{} nodes, {} clients, {copies} copies", torture.plan.nodes, torture.plan.clients));
+    let (nodes, mounts) = (torture.plan.nodes, torture.mounts.all.len());
+    torture
+        .say(&format!("{nodes} nodes, {} clients, {mounts} mounts, {copies} copies", torture.plan.clients));
     torture.rounds()?;
     torture.judge(&cold)?;
     torture.outcome.took = torture.began.elapsed();
@@ -298,6 +307,7 @@ impl Torture {
 
     fn check(&mut self) -> Result<(), Trouble> {
         self.fabric.check()?;
+        self.mounts.check(&self.fabric)?;
         self.clients.iter_mut().try_for_each(Client::check)
     }
 
@@ -495,6 +505,8 @@ impl Torture {
     /// scrub.
     fn judge(&mut self, cold: &[u8]) -> Result<(), Trouble> {
         self.clients.iter_mut().for_each(Client::kill);
+        self.outcome.calls = self.mounts.judge(&self.fabric)?;
+        self.say(&format!("files are what they may be, after {} calls", self.outcome.calls));
         let host = self.clients[0].host.clone();
         let log = self.fabric.dir.join("log/reader.log");
         let mut reader = self.client_process(&host, &log, true)?;
@@ -602,6 +614,7 @@ impl Outcome {
             "rounds": self.rounds,
             "faults": self.faults,
             "acknowledged": self.acknowledged,
+            "calls_on_files": self.calls,
             "blocks": self.blocks,
             "longest_ms": self.longest.as_millis() as u64,
             "healed_after_ms": self.healed_after.as_millis() as u64,

@@ -113,15 +113,16 @@ impl World {
 }
 
 impl Host {
-    /// A program on this host, with its words in a log.
+    /// A program on this host, with its words in a log. All hosts see the same file systems.
     ///
     /// # Errors
     /// If it cannot be started.
     pub fn start(&self, program: &Path, args: &[String], log: &Path) -> Result<Child, Trouble> {
         let mut command = match self.world {
             World::Namespaces => {
-                let mut command = Command::new("ip");
-                command.args(["netns", "exec", &self.name]).arg(program);
+                // `ip netns exec` would give it mounts of its own, where what is unmounted elsewhere stays.
+                let mut command = Command::new("nsenter");
+                command.arg(format!("--net=/run/netns/{}", self.name)).arg(program);
                 command
             }
             World::Loopback => Command::new(program),

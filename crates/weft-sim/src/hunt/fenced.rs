@@ -80,9 +80,10 @@ pub async fn run_names() -> Result<(), String> {
     if now() < kept_until {
         return Err("a kernel keeps that there is no such name, and another mount has made it".to_owned());
     }
-    match done(&alone, look).await {
-        Ok(Duration::ZERO) => Ok(()),
-        _ => Err("a mount keeps that there is no such name, and another one has made it".to_owned()),
+    let found = done(&alone, |files| async move { files.find(InodeNumber::ROOT, NAME).await }).await;
+    match found {
+        Ok(_) => Ok(()),
+        Err(_) => Err("a mount keeps that there is no such name, and another one has made it".to_owned()),
     }
 }
 
@@ -118,6 +119,47 @@ pub async fn run_changed_names() -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// A mount that is alone reads a file that loses its name: by itself, or by another mount.
+///
+/// # Errors
+/// What is wrong.
+pub async fn run_unsaid() -> Result<(), String> {
+    let _know_files = KnowFiles::begin();
+    let stage = Stage::set_with_sessions(3, 2, 300).await;
+    stage.bed.create_file_system(FILES, 2, 1).await;
+    let alone = Station::start(&stage.bed, FILES, 0, PATIENCE);
+    done(&alone, write_first).await?;
+    let open = |files: Files| async move {
+        let inode = files.find(InodeNumber::ROOT, NAME).await?.inode;
+        let handle = files.open(inode, HowToOpen::default()).await?;
+        Ok((files.stays(), handle))
+    };
+    let handle = loop {
+        let (stays, handle) = done(&alone, open).await?;
+        if !stays.is_zero() {
+            break handle;
+        }
+        let release = move |files: Files| async move {
+            files.release(handle).await;
+            Ok(())
+        };
+        done(&alone, release).await?;
+        sleep(Duration::from_millis(100)).await;
+    };
+    let unlink = |files: Files| async move { files.unlink(InodeNumber::ROOT, NAME).await };
+    match random_below(2) {
+        0 => done(&alone, unlink).await?,
+        _ => done(&Station::start(&stage.bed, FILES, 1, PATIENCE), unlink).await?,
+    }
+    sleep(Duration::from_secs(10)).await;
+    let read = done(&alone, move |files| async move { files.read(handle, 0, BLOCK).await });
+    let read = read.await.map_err(|error| format!("a file that is open cannot be read: {error}"))?;
+    match read.iter().flat_map(|buf| buf.iter()).all(|byte| *byte == 1) && !read.is_empty() {
+        true => Ok(()),
+        false => Err("a file is purged that is open".to_owned()),
+    }
 }
 
 pub(super) async fn done<T: 'static, F: Future<Output = Result<T, FsError>> + 'static>(

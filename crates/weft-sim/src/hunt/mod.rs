@@ -97,6 +97,8 @@ pub enum Scenario {
     Fenced,
     /// A mount and its kernel keep names that another mount changes.
     NamesKept,
+    /// A mount that is alone reads a file that loses its name.
+    Unsaid,
     /// A mount that is alone changes names that it looks for at the same time.
     NamesChanged,
     /// A mount writes to what others read all the time.
@@ -197,6 +199,7 @@ pub fn run_seed(
                     Scenario::Handed => handed::run().await,
                     Scenario::Counters => counters::run().await,
                     Scenario::NamesKept => fenced::run_names().await,
+                    Scenario::Unsaid => fenced::run_unsaid().await,
                     Scenario::NamesChanged => fenced::run_changed_names().await,
                     Scenario::Fenced => fenced::run().await,
                     Scenario::SharedFiles => files::run_shared().await,

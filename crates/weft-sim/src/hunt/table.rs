@@ -405,6 +405,8 @@ pub const HUNTS: &[Hunt] = &[
     hunt(&[KeptFromItself], Scenario::Counters, 500),
     hunt(&[NamesStay], Scenario::NamesKept, 20),
     hunt(&[NamesKept], Scenario::NamesKept, 20),
+    hunt(&[GoneUnsaid], Scenario::Unsaid, 20),
+    hunt(&[GivenUnsaid], Scenario::Unsaid, 20),
     hunt(&[KeptBesideChanges], Scenario::NamesChanged, 20),
     hunt(&[LockUnseen], Scenario::Counters, 20),
     hunt(&[LockKept], Scenario::Shard, 100),

@@ -29,6 +29,9 @@ use weft_types::with_causes;
 /// How far the kernel reads ahead in files that are read in order.
 const READAHEAD_BYTES: u32 = 4 << 20;
 
+/// How long a mount that is asked to stop waits for the kernel to end it.
+const UNMOUNTED_WITHIN: Duration = Duration::from_secs(10);
+
 /// How often a mount looks whether there is much room.
 const LOOKS_FOR_ROOM_EVERY: Duration = Duration::from_secs(5);
 
@@ -202,7 +205,9 @@ async fn serve(
         if let Err(error) = ended.await {
             tracing::warn!(%error, "it is not unmounted");
         }
-        std::future::pending::<()>().await
+        // The kernel ends the session, unless a container or the like has the mount still.
+        sleep(UNMOUNTED_WITHIN).await;
+        tracing::warn!("another mount namespace has the mount still: it is ended there, too");
     };
     let served = match race(session.run(), stopped).await {
         Either::Left(served) => served,
