@@ -41,6 +41,10 @@ const ATTENTION: Duration = Duration::from_secs(1);
 /// Requests of either kind before they are compared: enough for two that are slower than the 99th percentile.
 const SAMPLES: u64 = 200;
 
+/// What a piece is taken to last at most: one that lasted longer was held up by something else than its
+/// drive, such as a process that stood still. The next one waits a second by the smallest share, not minutes.
+const PIECE_MOST: Duration = Duration::from_millis(50);
+
 /// What the first piece of each kind is taken to last, before one was timed.
 const PIECE_AT_FIRST: Duration = Duration::from_millis(1);
 
@@ -285,7 +289,7 @@ impl Drop for Piece<'_> {
         throttle.attentive_until.set(now() + ATTENTION);
         // An eighth of the newest: smooth over a few dozen pieces, quick to follow a drive that slows down.
         let lasts = &throttle.lasts[self.work as usize];
-        lasts.set((lasts.get() * 7 + self.start.elapsed()) / 8);
+        lasts.set((lasts.get() * 7 + self.start.elapsed().min(PIECE_MOST)) / 8);
     }
 }
 
@@ -410,6 +414,22 @@ mod tests {
             done
         });
         assert!(done > 100, "{done} pieces");
+    }
+
+    #[test]
+    fn a_process_that_stood_still_goes_on_at_once() {
+        let done = Sim::new(1).block_on(async {
+            let throttle = Rc::new(Throttle::default());
+            let lasts = Duration::from_secs(60);
+            let serving = spawn(client(throttle.clone(), Duration::from_micros(110), lasts));
+            let pieces: Vec<_> = (0..4).map(|_| throttle.begin(Work::Copy)).collect();
+            sleep(Duration::from_secs(8)).await;
+            drop(pieces);
+            let done = work(throttle, Duration::from_secs(30)).await;
+            serving.await.unwrap();
+            done
+        });
+        assert!(done > 1_000, "{done} pieces");
     }
 
     #[test]
