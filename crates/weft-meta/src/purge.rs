@@ -16,6 +16,9 @@ use weft_types::{BLOCK_SIZE, FileKind, FileTime, InodeNumber, with_causes};
 /// How often it is looked for such files.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
+/// How long to wait after files were given back: each time a session begins and ends, of which all hear.
+const PAUSE: Duration = Duration::from_secs(10);
+
 /// How long a file rests before its data are given back: who has begun to read it comes to its end.
 const REST: Duration = Duration::from_secs(5);
 
@@ -29,7 +32,8 @@ const STEP_BYTES: usize = 1 << 30;
 pub(crate) async fn purge(shard: &Shard<VolumeMedium>, fabric: &Fabric, file_system: &str) -> MetaError {
     loop {
         match purge_once(shard, fabric, file_system).await {
-            Ok(()) => {}
+            Ok(false) => {}
+            Ok(true) => sleep(PAUSE).await,
             Err(Trouble::Shard(error)) => return error,
             // The next look tries again: a group may have no replica that serves.
             Err(Trouble::Data(error)) => {
@@ -58,12 +62,12 @@ impl From<ClientError> for Trouble {
     }
 }
 
-/// Gives back all that has rested. The file system is attached for as long as that takes only: who deletes it
+/// Gives back all that has rested; whether there was something. The file system is attached for as long as that takes only: who deletes it
 /// must not meet a client that nobody knows of.
-async fn purge_once(shard: &Shard<VolumeMedium>, fabric: &Fabric, name: &str) -> Result<(), Trouble> {
+async fn purge_once(shard: &Shard<VolumeMedium>, fabric: &Fabric, name: &str) -> Result<bool, Trouble> {
     let mut due = due(shard).await?;
     if due.is_empty() {
-        return Ok(());
+        return Ok(false);
     }
     let options = AttachOptions { mode: AttachMode::Shared, ..AttachOptions::default() };
     let files = fabric.attach_file_system(name, options).await?;
@@ -77,7 +81,7 @@ async fn purge_once(shard: &Shard<VolumeMedium>, fabric: &Fabric, name: &str) ->
         due = self::due(shard).await.unwrap_or_default();
     }
     files.detach().await;
-    outcome
+    outcome.map(|()| true)
 }
 
 /// Inodes without a name that have rested.
