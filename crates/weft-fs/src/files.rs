@@ -7,7 +7,6 @@
 use crate::all_names::AllNames;
 use crate::error::FsError;
 use crate::hearing::Hearing;
-use crate::kept_names::Going;
 use crate::mount::Mount;
 use crate::namespace::Namespace;
 use crate::open_file::{OpenFile, RESERVED_STEP};
@@ -317,8 +316,12 @@ impl Files {
     /// If there is nothing, or a directory.
     pub async fn unlink(&self, directory: InodeNumber, name: &[u8]) -> Result<(), FsError> {
         let at = at(directory, name);
-        let _going = self.say_what_goes(&[&at]).await?;
-        self.look(name, Operation::Unlink(at)).await.map(drop)
+        self.to_end(move |files| async move {
+            let unlink = Operation::Unlink(at.clone());
+            files.take_name_away(&at, unlink).await
+        })
+        .await
+        .map(drop)
     }
 
     /// Removes an empty directory.
@@ -343,10 +346,9 @@ impl Files {
         if let Some(file) = self.0.open.unwritten(from.0, from.1) {
             self.to_end(|_| async move { file.tell().await }).await?;
         }
-        let to = at(to.0, to.1);
-        let going = self.say_what_goes(&[&to]).await?;
-        let renamed = self.look(from.1, Operation::Rename(at(from.0, from.1), to, mode)).await;
-        drop(going);
+        let (from, to) = (at(from.0, from.1), at(to.0, to.1));
+        let rename = Operation::Rename(from, to.clone(), mode);
+        let renamed = self.to_end(move |files| async move { files.take_name_away(&to, rename).await }).await;
         // What had the new name has another one, or none, and the answer is not about that.
         self.0.open.are_known_no_more();
         renamed.map(drop)
@@ -553,7 +555,9 @@ impl Files {
     /// # Errors
     /// If there is none.
     pub async fn xattr(&self, inode: InodeNumber, name: &[u8]) -> Result<Vec<u8>, FsError> {
-        self.tell_owner_of(inode, name).await?;
+        if name.starts_with(ACCESS_CONTROL_LISTS) {
+            self.tell_owner_of(inode).await?;
+        }
         self.bytes(Operation::Xattr(inode, name.to_vec())).await
     }
 
@@ -579,7 +583,7 @@ impl Files {
         value: Vec<u8>,
         mode: XattrMode,
     ) -> Result<(), FsError> {
-        self.tell_owner_of(inode, name).await?;
+        self.tell_owner_of(inode).await?;
         self.look(b"", Operation::SetXattr(inode, name.to_vec(), value, mode)).await.map(drop)
     }
 
@@ -591,10 +595,10 @@ impl Files {
         self.look(b"", Operation::RemoveXattr(inode, name.to_vec())).await.map(drop)
     }
 
-    /// Has the shard know which permissions this mount has given an open file: access control lists follow
-    /// permissions and change them.
-    async fn tell_owner_of(&self, inode: InodeNumber, xattr: &[u8]) -> Result<(), FsError> {
-        match self.0.open.get(inode).filter(|_| xattr.starts_with(ACCESS_CONTROL_LISTS)) {
+    /// Has the shard know who may use an open file: what is added to it comes after that, and access control
+    /// lists follow permissions and change them.
+    async fn tell_owner_of(&self, inode: InodeNumber) -> Result<(), FsError> {
+        match self.0.open.get(inode) {
             Some(file) => {
                 let tell = |_| async move {
                     // Permissions that are set meanwhile are told with the next word.
@@ -612,14 +616,16 @@ impl Files {
         }
     }
 
-    /// Has the shard know of files that are open and about to lose a name: it purges what has none, and
-    /// nobody has open.
-    async fn say_what_goes(&self, names: &[&NameIn]) -> Result<Going<'_>, FsError> {
-        let (going, inodes) = self.0.names.kept().before_names_go(names);
+    /// Carries out what takes a name away. The shard has to know before that whoever has it is open: it purges
+    /// what has no name, and nobody has open. To be run to its end: no such file is opened without a word to
+    /// the shard before that has answered.
+    async fn take_name_away(&self, name: &NameIn, operation: Operation) -> Result<Attributes, FsError> {
+        let (_going, inodes) = self.0.steady.kept().before_name_goes(name);
         if !mutated(Mutation::GoneUnsaid) {
             self.0.open.say(inodes.as_deref()).await?;
         }
-        Ok(going)
+        let changed = self.0.steady.attributes_by(&name.name, operation).await;
+        changed.map(|found| self.0.open.seen(found))
     }
 
     async fn look(&self, path: &[u8], operation: Operation) -> Result<Attributes, FsError> {
@@ -668,8 +674,9 @@ impl Inner {
 
     /// Nothing is held any more: whoever comes next need not wait until the session is forgotten.
     async fn leave(&self) -> Result<(), FsError> {
-        self.all_names.end(&self.steady).await?;
-        self.open.leave().await
+        // What is under way relies on all names, where the shard does not know that a file is open.
+        let left = self.open.leave().await;
+        self.all_names.end(&self.steady).await.and(left)
     }
 }
 

@@ -19,6 +19,9 @@ use weft_wire::files::{Answer, AttributeChanges, FileError, Listed, NameIn, Oper
 /// The extended attribute of a directory that what is made in it inherits.
 const DEFAULT_ACL: &[u8] = b"system.posix_acl_default";
 
+/// Bytes of the names of an inode's extended attributes that are kept; longer ones are asked for.
+const XATTRS_KEPT: usize = 256;
+
 /// Counts what has happened to names: changes that began or ended.
 type Step = u64;
 
@@ -44,7 +47,7 @@ struct Kept {
     /// How many changes of extended attributes are under way, and when one of them began or ended last.
     changing_xattrs: u64,
     xattrs_touched: Step,
-    /// How many names are about to be taken away: see [`KeptNames::before_names_go`].
+    /// How many names are about to be taken away: see [`KeptNames::before_name_goes`].
     going: u64,
     /// How many changes are under way of names that are not known: nobody knows which inodes these touch.
     blind: u64,
@@ -100,7 +103,7 @@ pub(crate) struct Change {
     before: Vec<(NameIn, Option<Name>)>,
 }
 
-/// Names are about to be taken away, as long as this is there.
+/// A name is about to be taken away, as long as this is there.
 pub(crate) struct Going<'k>(&'k KeptNames);
 
 impl Drop for Going<'_> {
@@ -158,20 +161,16 @@ impl KeptNames {
         }
     }
 
-    /// These names are about to be taken away: as long as what this returns is there, no file is opened
-    /// without a word to the shard. And which inodes they stand for; `None` if that is not known.
-    pub(crate) fn before_names_go(&self, names: &[&NameIn]) -> (Going<'_>, Option<Vec<InodeNumber>>) {
+    /// A name is about to be taken away: as long as what this returns is there, no file is opened without a
+    /// word to the shard. And which inodes have the name; `None` if that is not known.
+    pub(crate) fn before_name_goes(&self, at: &NameIn) -> (Going<'_>, Option<Vec<InodeNumber>>) {
         self.0.borrow_mut().going += 1;
-        let kept = self.0.borrow();
-        let mut inodes = Vec::new();
-        let are_known = names.iter().all(|at| match kept.name(at) {
-            Some(Name::Leads(inode)) => {
-                inodes.push(inode);
-                true
-            }
-            name => is_known(name),
-        });
-        (Going(self), are_known.then_some(inodes))
+        let inodes = match self.0.borrow().name(at) {
+            Some(Name::Leads(inode)) => Some(vec![inode]),
+            Some(Name::Absent) => Some(Vec::new()),
+            Some(Name::Unknown(_)) | None => None,
+        };
+        (Going(self), inodes)
     }
 
     /// Whether names of extended attributes may be kept, and are not known of an inode.
@@ -204,7 +203,9 @@ impl KeptNames {
             (Operation::List { directory, after, .. }, Answer::Listed(listed)) => {
                 kept.list(look, *directory, *after, listed);
             }
-            (Operation::XattrNames(inode), Answer::Names(names)) if kept.are_xattrs_untouched(look.step) => {
+            (Operation::XattrNames(inode), Answer::Names(names))
+                if kept.are_xattrs_untouched(look.step) && are_short(names) =>
+            {
                 kept.know_xattrs(*inode, names.clone());
             }
             _ => {}
@@ -272,6 +273,11 @@ impl KeptNames {
         }
         kept.keep_room();
     }
+}
+
+/// Whether names of extended attributes are kept.
+fn are_short(names: &[Vec<u8>]) -> bool {
+    names.iter().map(Vec::len).sum::<usize>() <= XATTRS_KEPT
 }
 
 fn key_of(at: &NameIn) -> (InodeNumber, Vec<u8>) {

@@ -224,6 +224,10 @@ impl<S: Shards> OpenFile<S> {
         if self.mode.get() >= Some(mode) {
             return Ok(());
         }
+        if self.is_unsaid.get() {
+            // All names do not wait for what is under way here.
+            self.hold(HoldMode::Read).await?;
+        }
         if self.mode.get() == Some(HoldMode::Read) {
             // Of two that hold it and wait for more, each would wait for the other.
             self.give_up(HoldMode::Open).await?;
@@ -238,6 +242,11 @@ impl<S: Shards> OpenFile<S> {
             Some(_) => Ok(()),
             None => self.hold(mode).await,
         }
+    }
+
+    /// The shard has made it, and knows that it is open.
+    pub(crate) fn note_said(&self) {
+        self.is_unsaid.set(false);
     }
 
     /// Whether it is open, and the shard does not know it.

@@ -198,7 +198,10 @@ impl<S: Shards> OpenFiles<S> {
         let made = self.steady.attributes_by(name, operation).await?;
         // Somebody may have found the name, and opened the file, before this answer was here; and closed it.
         let file = self.in_turn(made.inode, async || match self.get(made.inode) {
-            Some(file) => Ok(count_user(file)),
+            Some(file) => {
+                file.note_said();
+                Ok(count_user(file))
+            }
             None => {
                 let is_open = !self.released.borrow().contains(&made.inode);
                 let mode = is_open.then_some(HoldMode::Write);

@@ -84,6 +84,8 @@ pub fn unmount(path: &Path, how: Unmount) -> io::Result<()> {
 /// A mount that ends when this is dropped, unless it has ended already.
 pub(crate) struct Mounted {
     path: PathBuf,
+    /// The kernel's number of it.
+    device: Option<String>,
     has_ended: bool,
 }
 
@@ -94,14 +96,14 @@ impl Mounted {
         let data = format!("fd={device},rootmode=40000,user_id=0,group_id=0,default_permissions,allow_other");
         let data = CString::new(data).expect("numbers and words have no zero");
         rustix::mount::mount(&*options.name, &path, TYPE, options.flags(), &*data)?;
-        Ok(Mounted { path, has_ended: false })
+        let device = device_now(&path);
+        Ok(Mounted { path, device, has_ended: false })
     }
 
     /// Tells the kernel how far to read ahead, once the handshake is over. Without that it works as well,
     /// so a failure is only logged.
     pub(crate) fn set_readahead(&self, bytes: u32) {
-        let device = fs::read(MOUNTINFO).ok().and_then(|list| device_at(&list, &self.path));
-        let set = device.ok_or(io::ErrorKind::NotFound.into()).and_then(|device| {
+        let set = self.device.as_ref().ok_or(io::ErrorKind::NotFound.into()).and_then(|device| {
             fs::write(format!("/sys/class/bdi/{device}/read_ahead_kb"), (bytes / 1024).to_string())
         });
         if let Err(error) = set {
@@ -117,7 +119,8 @@ impl Mounted {
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        if self.has_ended || !matches!(mount_at(&self.path), Ok(Some(_))) {
+        // Another one may be there by now.
+        if self.has_ended || self.device.is_none() || device_now(&self.path) != self.device {
             return;
         }
         if let Err(error) = unmount(&self.path, Unmount::Now) {
@@ -186,6 +189,10 @@ fn with_settled_folder(path: &Path) -> io::Result<PathBuf> {
         _ => Path::new("."),
     };
     Ok(fs::canonicalize(folder)?.join(name))
+}
+
+fn device_now(path: &Path) -> Option<String> {
+    fs::read(MOUNTINFO).ok().and_then(|list| device_at(&list, path))
 }
 
 /// The number (`MAJOR:MINOR`) of the uppermost file system at this path in such a list.

@@ -22,7 +22,8 @@ const PAUSE: Duration = Duration::from_secs(10);
 /// How long a file rests before its data are given back: who has begun to read it comes to its end.
 const REST: Duration = Duration::from_secs(5);
 
-/// Files that are given back at the same time.
+/// Files that are looked at at once, and those that are given back at the same time.
+const LOOKED_AT: usize = 8192;
 const AT_ONCE: usize = 64;
 
 /// Bytes of a file that are given back by one call.
@@ -76,8 +77,7 @@ async fn purge_once(shard: &Shard<VolumeMedium>, fabric: &Fabric, name: &str) ->
     let most = fabric.map().drives.values().filter_map(|drive| drive.capacity.bytes()).sum();
     let mut outcome = Ok(());
     while outcome.is_ok() && !due.is_empty() {
-        let given_back = join_all(due.iter().map(|orphan| give_back(shard, (&files, most), orphan))).await;
-        outcome = given_back.into_iter().collect();
+        outcome = give_all_back(shard, (&files, most), &due).await;
         due = self::due(shard).await.unwrap_or_default();
     }
     files.detach().await;
@@ -90,9 +90,21 @@ async fn due(shard: &Shard<VolumeMedium>) -> Result<Vec<Inode>, MetaError> {
         return Ok(Vec::new());
     }
     let until = FileTime::from_us(wall_clock_us().saturating_sub(REST.as_micros() as u64));
-    let orphans = shard.orphans(AT_ONCE).await?;
+    let orphans = shard.orphans(LOOKED_AT).await?;
     let found = |inode: InodeNumber| shard.with_tables(|tables| tables.inode(inode));
     Ok(orphans.into_iter().filter_map(found).filter(|i| i.attributes.changed <= until).collect())
+}
+
+async fn give_all_back(
+    shard: &Shard<VolumeMedium>,
+    files: (&FileSystem, u64),
+    due: &[Inode],
+) -> Result<(), Trouble> {
+    for some in due.chunks(AT_ONCE) {
+        let given_back = join_all(some.iter().map(|orphan| give_back(shard, files, orphan))).await;
+        given_back.into_iter().collect::<Result<(), Trouble>>()?;
+    }
+    Ok(())
 }
 
 async fn give_back(

@@ -41,9 +41,11 @@ const ATTENTION: Duration = Duration::from_secs(1);
 /// Requests of either kind before they are compared: enough for two that are slower than the 99th percentile.
 const SAMPLES: u64 = 200;
 
-/// What a piece is taken to last at most: one that lasted longer was held up by something else than its
-/// drive, such as a process that stood still. The next one waits a second by the smallest share, not minutes.
+/// What a piece is taken to last at most, or so many times what pieces have lasted: one that lasted longer was
+/// held up by something else than its drive, such as a process that stood still. The next one waits a second
+/// by the smallest share then, not minutes. A drive that is slow indeed is followed within a few pieces.
 const PIECE_MOST: Duration = Duration::from_millis(50);
+const PIECE_MOST_TIMES: u32 = 4;
 
 /// What the first piece of each kind is taken to last, before one was timed.
 const PIECE_AT_FIRST: Duration = Duration::from_millis(1);
@@ -289,7 +291,8 @@ impl Drop for Piece<'_> {
         throttle.attentive_until.set(now() + ATTENTION);
         // An eighth of the newest: smooth over a few dozen pieces, quick to follow a drive that slows down.
         let lasts = &throttle.lasts[self.work as usize];
-        lasts.set((lasts.get() * 7 + self.start.elapsed().min(PIECE_MOST)) / 8);
+        let most = PIECE_MOST.max(lasts.get() * PIECE_MOST_TIMES);
+        lasts.set((lasts.get() * 7 + self.start.elapsed().min(most)) / 8);
     }
 }
 

@@ -2,7 +2,6 @@
 
 use crate::Trouble;
 use crate::dice::Dice;
-use crate::mounts::MOUNTS;
 use crate::run::Torture;
 use crate::world::{Cut, World};
 use std::fmt;
@@ -53,13 +52,14 @@ const LONG_MS: (u64, u64) = (3_500, 8_000);
 const SHORT_MS: (u64, u64) = (50, 1_500);
 
 impl Fault {
-    /// A fault for a fabric of so many nodes, with so many clients.
-    pub fn draw(dice: &mut Dice, world: World, nodes: usize, clients: usize) -> Fault {
+    /// A fault for a fabric of so many nodes, with so many clients and mounts.
+    pub fn draw(dice: &mut Dice, world: World, nodes: usize, clients: usize, mounts: usize) -> Fault {
         let victim = match dice.below(24) {
             0..=10 => Victim::Node(dice.below(nodes)),
             11..=13 => Victim::Manager,
             14..=18 => Victim::Client(dice.below(clients)),
-            19..=22 => Victim::Mount(dice.below(MOUNTS)),
+            19..=22 if mounts > 0 => Victim::Mount(dice.below(mounts)),
+            19..=22 => Victim::Client(dice.below(clients)),
             _ => Victim::AllNodes,
         };
         let blow = match dice.below(if world == World::Namespaces { 8 } else { 5 }) {
@@ -109,15 +109,27 @@ impl Fault {
     /// # Errors
     /// If a process or rule cannot be reached.
     pub fn strike(&self, torture: &mut Torture) -> Result<(), Trouble> {
+        // Before and after: what is written in between may be lost, too.
+        self.note_death(torture)?;
+        self.strike_once(torture)?;
+        self.note_death(torture)
+    }
+
+    /// A mount that is struck may lose its session, or has.
+    fn note_death(&self, torture: &Torture) -> Result<(), Trouble> {
+        match self.victim {
+            Victim::Mount(n) => torture.mounts.all[n].may_die(),
+            _ => Ok(()),
+        }
+    }
+
+    fn strike_once(&self, torture: &mut Torture) -> Result<(), Trouble> {
         match (self.victim, self.blow) {
             (Victim::AllNodes, _) => torture.fabric.nodes.iter().for_each(|node| node.member.kill()),
             (Victim::Client(n), Blow::Kill) => torture.clients[n].kill(),
             (Victim::Client(n), Blow::Freeze) => torture.clients[n].signal("STOP")?,
-            (Victim::Mount(n), Blow::Kill) => torture.mounts.all[n].kill()?,
-            (Victim::Mount(n), Blow::Freeze) => {
-                torture.mounts.all[n].may_die()?;
-                torture.mounts.all[n].signal("STOP")?;
-            }
+            (Victim::Mount(n), Blow::Kill) => torture.mounts.all[n].kill(),
+            (Victim::Mount(n), Blow::Freeze) => torture.mounts.all[n].signal("STOP")?,
             (Victim::Node(n), Blow::Kill) => torture.fabric.nodes[n].member.kill(),
             (Victim::Node(n), Blow::Freeze) => torture.fabric.nodes[n].member.signal("STOP")?,
             (Victim::Node(n), Blow::Stall(thread)) => {
@@ -128,10 +140,7 @@ impl Fault {
             (_, Blow::Stall(_)) => {}
             (Victim::Manager, Blow::Kill) => torture.fabric.manager.kill(),
             (Victim::Manager, Blow::Freeze) => torture.fabric.manager.signal("STOP")?,
-            (victim, Blow::Cut(cut, other)) => {
-                if let Victim::Mount(n) = victim {
-                    torture.mounts.all[n].may_die()?;
-                }
+            (_, Blow::Cut(cut, other)) => {
                 let other = other.map(|n| torture.fabric.nodes[n].member.host.clone());
                 self.host(torture).cut(cut, other.as_ref())?;
             }
@@ -150,8 +159,14 @@ impl Fault {
             }
             (Victim::Client(n), Blow::Kill) => torture.start_client(n)?,
             (Victim::Client(n), Blow::Freeze) => torture.clients[n].signal("CONT")?,
-            (Victim::Mount(n), Blow::Kill) => torture.mounts.all[n].revive(),
-            (Victim::Mount(n), Blow::Freeze) => torture.mounts.all[n].signal("CONT")?,
+            (Victim::Mount(n), Blow::Kill) => {
+                self.note_death(torture)?;
+                torture.mounts.all[n].revive();
+            }
+            (Victim::Mount(n), Blow::Freeze) => {
+                torture.mounts.all[n].signal("CONT")?;
+                self.note_death(torture)?;
+            }
             (Victim::Node(n), Blow::Kill) => torture.fabric.start_node(n)?,
             (Victim::Node(n), Blow::Freeze) => torture.fabric.nodes[n].member.signal("CONT")?,
             (Victim::Node(n), Blow::Stall(_)) => {
@@ -162,7 +177,10 @@ impl Fault {
             (_, Blow::Stall(_)) => {}
             (Victim::Manager, Blow::Kill) => torture.fabric.start_manager()?,
             (Victim::Manager, Blow::Freeze) => torture.fabric.manager.signal("CONT")?,
-            (_, Blow::Cut(..)) => self.host(torture).heal()?,
+            (_, Blow::Cut(..)) => {
+                self.host(torture).heal()?;
+                self.note_death(torture)?;
+            }
         }
         Ok(())
     }

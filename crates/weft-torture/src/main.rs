@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 use weft_rt::Addr;
 use weft_torture::client::{self, ClientWork};
+use weft_torture::mounts::Mounts;
 use weft_torture::run::{Lasts, Plan, check_programs, run};
 use weft_torture::users::{self, UsersWork};
 use weft_torture::world::World;
@@ -158,6 +159,9 @@ fn run_main(args: &RunArgs) -> Result<(), Trouble> {
     match world {
         World::Namespaces => println!("every host is a network namespace"),
         World::Loopback => println!("no namespaces here: nobody is cut off, and no drive is starved"),
+    }
+    if !Mounts::are_possible() {
+        println!("no mounts here: they take root and /dev/fuse; files are not used");
     }
     let plan = Plan {
         weft,

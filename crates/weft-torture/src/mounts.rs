@@ -40,6 +40,8 @@ pub struct Mounts {
     pub all: Vec<Mounted>,
     users: Option<Child>,
     dir: PathBuf,
+    /// There was no space at times: mounts may end with something lost.
+    has_filled: bool,
 }
 
 impl Mounted {
@@ -59,20 +61,15 @@ impl Mounted {
     }
 
     /// Kills its process. Its folder stays as it is: a mount that answers nothing.
-    ///
-    /// # Errors
-    /// If its death cannot be noted.
-    pub fn kill(&mut self) -> Result<(), Trouble> {
-        note_death(&self.deaths)?;
+    pub fn kill(&mut self) {
         self.starts_at = None;
         if let Some(mut child) = self.child.take() {
             let _ = child.kill();
             let _ = child.wait();
         }
-        Ok(())
     }
 
-    /// It may lose its session from now on.
+    /// What was written through it and not synced may be lost from now on.
     ///
     /// # Errors
     /// If that cannot be noted.
@@ -114,6 +111,26 @@ impl Mounted {
 }
 
 impl Mounts {
+    /// Whether file systems can be mounted here.
+    pub fn are_possible() -> bool {
+        fs::File::options().read(true).write(true).open("/dev/fuse").is_ok()
+            && rustix::process::geteuid().is_root()
+    }
+
+    /// None.
+    pub fn none() -> Mounts {
+        Mounts { all: Vec::new(), users: None, dir: PathBuf::new(), has_filled: false }
+    }
+
+    /// There will be no space, or was none a moment ago: what is kept back may be lost.
+    ///
+    /// # Errors
+    /// If that cannot be noted.
+    pub fn may_lose(&mut self) -> Result<(), Trouble> {
+        self.has_filled = true;
+        self.all.iter().try_for_each(Mounted::may_die)
+    }
+
     /// Makes a file system, mounts it on hosts of their own, and starts the users.
     ///
     /// # Errors
@@ -133,7 +150,7 @@ impl Mounts {
             mounted.start(fabric)?;
             all.push(mounted);
         }
-        let mut mounts = Mounts { all, users: None, dir };
+        let mut mounts = Mounts { all, users: None, dir, has_filled: false };
         mounts.await_all(fabric)?;
         mounts.users = Some(mounts.start_users(fabric, seed)?);
         Ok(mounts)
@@ -192,6 +209,9 @@ impl Mounts {
     /// # Errors
     /// What is not as it was acknowledged.
     pub fn judge(&mut self, fabric: &Fabric) -> Result<u64, Trouble> {
+        if self.all.is_empty() {
+            return Ok(0);
+        }
         self.await_all(fabric)?;
         let end = self.dir.join("end");
         fs::write(&end, "").map_err(|e| Trouble::of(end.display(), e))?;
@@ -216,7 +236,7 @@ impl Mounts {
             mounted.signal("TERM")?;
             let ended = mounted.child.take().map(|mut child| child.wait());
             match ended {
-                Some(Ok(status)) if status.success() => {}
+                Some(Ok(status)) if status.success() || self.has_filled => {}
                 ended => {
                     let name = &mounted.host.name;
                     return Err(Trouble(format!(
@@ -241,7 +261,7 @@ impl Drop for Mounts {
     fn drop(&mut self) {
         // First what serves: whoever waits for it goes on then.
         for mounted in &mut self.all {
-            let _ = mounted.kill();
+            mounted.kill();
             let _ = crate::world::run("umount", &["-l", &mounted.folder.display().to_string()]);
         }
         if let Some(users) = &mut self.users {

@@ -30,6 +30,9 @@ const HOT_MIB: u64 = 64;
 const COLD: &str = "cold";
 const COLD_MIB: u64 = 32;
 
+/// Longer than a mount keeps back what was written: it looks whether there is room every five seconds.
+const KEPT_BACK: Duration = Duration::from_secs(8);
+
 /// How long a thread stands still while the others are measured: longer than a lease, and its end.
 const STALL: Duration = Duration::from_secs(10);
 
@@ -167,7 +170,10 @@ pub fn run(plan: Plan, world: World) -> Result<Outcome, Trouble> {
     fabric.weft(&["volume", "create", HOT, "--size", &format!("{HOT_MIB}MiB"), "--copies", copies])?;
     fabric.weft(&["volume", "create", VOLUME, "--size", &format!("{VOLUME_MIB}MiB"), "--copies", "2"])?;
     fabric.weft(&["volume", "create", COLD, "--size", &format!("{COLD_MIB}MiB"), "--copies", "2"])?;
-    let mounts = Mounts::start(&fabric, world, plan.seed)?;
+    let mounts = match Mounts::are_possible() {
+        true => Mounts::start(&fabric, world, plan.seed)?,
+        false => Mounts::none(),
+    };
     let mut torture = Torture {
         dice: Dice::new(plan.seed),
         mounts,
@@ -273,7 +279,8 @@ impl Torture {
             lasting = left;
             over.iter().try_for_each(|(_, fault)| fault.heal(self))?;
             if now >= next && lasting.len() < AT_ONCE {
-                let fault = Fault::draw(&mut self.dice, self.world, self.plan.nodes, self.plan.clients);
+                let (nodes, clients, mounts) = (self.plan.nodes, self.plan.clients, self.mounts.all.len());
+                let fault = Fault::draw(&mut self.dice, self.world, nodes, clients, mounts);
                 if !lasting.iter().any(|(_, other)| other.meets(&fault)) {
                     self.strike(&fault)?;
                     lasting.push((now + fault.lasts, fault));
@@ -455,6 +462,7 @@ impl Torture {
     /// Fills every drive with a volume that promises more than there is, and deletes it.
     fn fill_pool(&mut self) -> Result<(), Trouble> {
         self.say("a volume fills the pool");
+        self.mounts.may_lose()?;
         self.count("pool filled".into());
         let size = format!("{}MiB", (DEVICE_BYTES * 2 * self.plan.nodes as u64) >> 20);
         self.fabric.weft(&["volume", "create", "filler", "--size", &size, "--copies", "2", "--thin"])?;
@@ -468,7 +476,7 @@ impl Torture {
             match child.try_wait() {
                 Ok(Some(status)) => break status.success(),
                 _ if began.elapsed() > PATIENCE => break false,
-                _ => self.wait_a_while(Duration::from_millis(100))?,
+                _ => self.wait_and_lose(Duration::from_millis(100))?,
             }
         };
         let _ = child.kill();
@@ -477,9 +485,19 @@ impl Torture {
             return Err(Trouble(format!("the pool was not filled:\n{}", tail(&log))));
         }
         let patience = self.dice.span(500, 3_000);
-        self.wait_a_while(patience)?;
+        self.wait_and_lose(patience)?;
         self.fabric.weft(&["volume", "delete", "filler", "--yes", "--force"])?;
-        Ok(())
+        self.wait_and_lose(KEPT_BACK)
+    }
+
+    /// Likewise, where mounts may lose what they keep back, at any moment of it.
+    fn wait_and_lose(&mut self, span: Duration) -> Result<(), Trouble> {
+        let until = Instant::now() + span;
+        while Instant::now() < until {
+            self.mounts.may_lose()?;
+            self.wait_a_while(Duration::from_millis(100))?;
+        }
+        self.mounts.may_lose()
     }
 
     fn wait_a_while(&mut self, span: Duration) -> Result<(), Trouble> {

@@ -83,9 +83,10 @@ impl Contents {
         self.through = Some(through);
     }
 
-    /// All that was changed is durable.
-    pub fn settle(&mut self) {
-        if !self.is_loose {
+    /// A sync through the mount of the changes has succeeded, which may have died so often by then: all of them
+    /// are durable.
+    pub fn settle(&mut self, deaths_now: u64) {
+        if !self.is_loose && self.through.is_none_or(|through| through.deaths == deaths_now) {
             self.settled = self.current();
             (self.changes, self.through) = (Vec::new(), None);
         }
@@ -180,7 +181,7 @@ mod tests {
     fn a_mount_that_dies_takes_what_was_not_synced() {
         let mut contents = Contents::default();
         contents.write(0, vec![1, 2], A, true);
-        contents.settle();
+        contents.settle(0);
         contents.write(1, vec![8, 9], A, true);
         for found in [&[1, 2][..], &[1, 8, 9], &[1, 8], &[1, 2, 9]] {
             contents.clone().judge(found, 1, 1).unwrap();
@@ -194,7 +195,7 @@ mod tests {
     fn what_was_synced_stays() {
         let mut contents = Contents::default();
         contents.write(0, vec![1, 2], A, true);
-        contents.settle();
+        contents.settle(0);
         assert!(contents.clone().judge(&[], 1, 5).is_err());
         contents.judge(&[1, 2], 1, 5).unwrap();
     }

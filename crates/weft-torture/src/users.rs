@@ -99,18 +99,20 @@ struct User<'w> {
 /// What is not as it was acknowledged.
 pub fn run(work: &UsersWork) -> Result<(), Trouble> {
     let answered = AtomicU64::new(0);
-    let run_one = |number: usize| -> Result<(), Trouble> {
+    let run_one = |number: usize| {
         let mut user = User::new(work, number, &answered);
         let ended = user.run();
-        ended.map_err(|what| {
+        ended.unwrap_or_else(|what| {
             let done = user.done[user.done.len().saturating_sub(40)..].join("\n");
-            Trouble(format!("user {number}, folder {}: {what}\nit has done:\n{done}", user.folder))
+            eprintln!("user {number}, folder {}: {what}\nit has done:\n{done}", user.folder);
+            // At once: the others would go on until the end, and hide it.
+            std::process::exit(1)
         })
     };
     thread::scope(|scope| {
         let users: Vec<_> = (0..work.users).map(|number| scope.spawn(move || run_one(number))).collect();
-        users.into_iter().try_for_each(|user| user.join().expect("a user does not panic"))
-    })?;
+        users.into_iter().for_each(|user| user.join().expect("a user does not panic"));
+    });
     let count = answered.load(Ordering::Relaxed).to_string();
     fs::write(&work.count, count).map_err(|e| Trouble::of(work.count.display(), e))
 }
@@ -319,7 +321,10 @@ impl<'w> User<'w> {
         let synced = opened.sync_all();
         self.say(format!("mount {}: fsync {name}: {synced:?}", through.mount));
         match synced {
-            Ok(()) => self.contents(file).settle(),
+            Ok(()) => {
+                let deaths = self.deaths(through.mount);
+                self.contents(file).settle(deaths);
+            }
             Err(_) => self.contents(file).loosen(),
         }
     }

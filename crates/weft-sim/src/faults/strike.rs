@@ -48,6 +48,9 @@ const STALLS_ALONE_OF: usize = 3;
 /// How long a store is waited for whose drive may be stuck.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(2);
 
+/// Batches after which one of before is named as durable: each names those that were so when it was made.
+const LATER_BATCHES: u64 = 3;
+
 /// A play of faults.
 struct Play<'a> {
     bed: &'a Rc<Bed>,
@@ -398,6 +401,9 @@ async fn rot(
     let victim = bed.nodes[node].drive_at(drive);
     let (disk, bed) = (bed.nodes[node].disks()[drive].clone(), bed.clone());
     let Some(cold) = in_time(cold_block(&bed, victim)).await.flatten() else { return false };
+    if in_time(is_behind(&bed, victim, &cold)).await != Some(true) {
+        return false;
+    }
     let Some(number) = guard.begin_rot(&bed, victim) else { return false };
     let places: Vec<u64> =
         disk.touched().into_iter().filter(|at| disk.peek(*at, BLOCK_SIZE) == cold.bytes).collect();
@@ -425,6 +431,23 @@ async fn rot(
         guard.end_rot(number, victim);
     });
     true
+}
+
+/// Waits until the drive's log says that a block was durable, and says whether the block is there still. Rot in the
+/// newest batch cannot be told from a write that never arrived: a drive that is opened then drops it, and has
+/// missed a write that was complete.
+async fn is_behind(bed: &Bed, victim: DriveId, cold: &Cold) -> bool {
+    let Some(store) = bed.store(victim) else { return false };
+    let (from, block) = (store.usage(), BlockRange::one(cold.block));
+    loop {
+        let usage = store.usage();
+        if usage.batches >= from.batches + LATER_BATCHES || usage.checkpoints > from.checkpoints {
+            break;
+        }
+        sleep(LOOK_EVERY).await;
+    }
+    let Ok(extents) = store.read(cold.group, cold.object, block).await else { return false };
+    matches!(&extents[..], [x] if matches!(&x.data, ExtentData::Data { buf, .. } if buf[..] == cold.bytes[..]))
 }
 
 async fn is_healed(bed: &Rc<Bed>, victim: DriveId, cold: &Cold) -> bool {
