@@ -212,7 +212,7 @@ fn run(draws: &[Draw]) -> Result<usize, TestCaseError> {
     let kept = KeptNames::default();
     let mut shard = Shard::new();
     let mut flights: Vec<Flight> = Vec::new();
-    // What may be answered: the shard's answers since the last moment at which nothing was decided and unanswered.
+    // What may be answered: what the shard would have said since nothing was decided and unanswered last.
     let mut since = vec![shard.clone()];
     let mut answered = 0;
     kept.turn_on(&Rc::new(Hearing::from(now())));

@@ -63,8 +63,8 @@ impl From<ClientError> for Trouble {
     }
 }
 
-/// Gives back all that has rested; whether there was something. The file system is attached for as long as that takes only: who deletes it
-/// must not meet a client that nobody knows of.
+/// Gives back all that has rested; whether there was something. The file system is attached for as long as
+/// that takes only: who deletes it must not meet a client that nobody knows of.
 async fn purge_once(shard: &Shard<VolumeMedium>, fabric: &Fabric, name: &str) -> Result<bool, Trouble> {
     let mut due = due(shard).await?;
     if due.is_empty() {

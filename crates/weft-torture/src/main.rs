@@ -136,6 +136,16 @@ fn client_main(args: ClientArgs) -> Result<(), Trouble> {
     ended.map_err(|e| Trouble(e.to_string()))?
 }
 
+fn say_what_there_is(world: World) {
+    match world {
+        World::Namespaces => println!("every host is a network namespace"),
+        World::Loopback => println!("no namespaces here: nobody is cut off, and no drive is starved"),
+    }
+    if !Mounts::are_possible() {
+        println!("no mounts here: they take root and /dev/fuse; files are not used");
+    }
+}
+
 fn run_main(args: &RunArgs) -> Result<(), Trouble> {
     let beside = std::env::current_exe().ok().and_then(|p| Some(p.parent()?.join("weft")));
     let weft = args.weft.clone().or(beside).ok_or_else(|| Trouble("which weft? say --weft PATH".into()))?;
@@ -156,13 +166,7 @@ fn run_main(args: &RunArgs) -> Result<(), Trouble> {
         None => Lasts::Time(Duration::from_secs_f64((args.minutes * 60.0).clamp(0.0, 1e9))),
     };
     println!("seed {seed}, in {}", dir.display());
-    match world {
-        World::Namespaces => println!("every host is a network namespace"),
-        World::Loopback => println!("no namespaces here: nobody is cut off, and no drive is starved"),
-    }
-    if !Mounts::are_possible() {
-        println!("no mounts here: they take root and /dev/fuse; files are not used");
-    }
+    say_what_there_is(world);
     let plan = Plan {
         weft,
         dir: dir.clone(),
