@@ -617,7 +617,7 @@ impl Files {
     }
 
     /// Carries out what takes a name away. The shard has to know before that a file is open that has it: it
-    /// purges what has no name, and nobody has open. To be run to its end: no such file is opened without a word to
+    /// purges what has no name, and nobody has open. To be run to its end: none is opened without a word to
     /// the shard before that has answered.
     async fn take_name_away(&self, name: &NameIn, operation: Operation) -> Result<Attributes, FsError> {
         let (_going, inodes) = self.0.steady.kept().before_name_goes(name);
