@@ -346,17 +346,8 @@ impl<'w> User<'w> {
 
     fn read(&mut self, folder: &OwnedFd, through: Through, name: &str, file: u64) -> Result<(), Ended> {
         let opened = self.open(folder, name, OFlags::RDONLY)?;
-        let mut found = vec![0; FILE_BYTES + WRITE_BYTES];
-        let mut length = 0;
-        loop {
-            match opened.read_at(&mut found[length..], length as u64) {
-                Ok(0) => break,
-                Ok(more) => length += more,
-                Err(_) => return Err(Ended::Refused),
-            }
-        }
-        found.truncate(length);
-        self.say(format!("mount {}: read {name}: {length} bytes", through.mount));
+        let Ok(found) = read_all(&opened) else { return Err(Ended::Refused) };
+        self.say(format!("mount {}: read {name}: {} bytes", through.mount, found.len()));
         self.judge(file, &found, through.mount).map_err(Ended::Wrong)
     }
 

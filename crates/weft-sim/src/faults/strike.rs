@@ -433,8 +433,8 @@ async fn rot(
     true
 }
 
-/// Waits until the drive's log says that a block was durable, and says whether the block is there still. Rot in the
-/// newest batch cannot be told from a write that never arrived: a drive that is opened then drops it, and has
+/// Waits until the drive's log says that a block was durable, and says whether the block is there still. Rot
+/// in the newest batch cannot be told from a write that never arrived: a drive that is opened then drops it, and has
 /// missed a write that was complete.
 async fn is_behind(bed: &Bed, victim: DriveId, cold: &Cold) -> bool {
     let Some(store) = bed.store(victim) else { return false };
