@@ -223,6 +223,10 @@ impl FilesClient {
         }
     }
 
+    fn lives(&self) -> Vec<u64> {
+        self.stations.iter().map(|station| station.life()).collect()
+    }
+
     fn any_station(&self) -> usize {
         random_below(self.stations.len() as u64) as usize
     }
@@ -676,9 +680,11 @@ impl FilesClient {
             going.push(Box::pin(async move { self.read(opened, first, parts).await.map(Some) }));
         }
         self.is_changing.set(true);
+        let lives = self.lives();
         let ended = join_all(going).await;
         self.is_changing.set(false);
-        let (mut all_done, mut has_died) = (true, false);
+        // What a mount has done well, and had not told when it died, may be lost all the same.
+        let (mut all_done, mut has_died) = (lives == self.lives(), false);
         sim::tell(|| format!("inode {inode} is changed: {}", ended.iter().all(Result::is_ok)));
         for ended in ended {
             match ended {
