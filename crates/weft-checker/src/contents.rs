@@ -111,8 +111,11 @@ pub struct Contents {
     /// How many it may have once the writer has died.
     durable: BTreeSet<u64>,
     under_way: Vec<Change>,
-    /// What the parts may have held before the only change that is under way.
+    /// What the parts may have held before the only change that is under way; what they may have held at the
+    /// sync before it, and since; and how many parts the file had at least then.
     before: Vec<Values>,
+    held_before: Vec<Values>,
+    least_before: usize,
     last_value: u8,
 }
 
@@ -129,6 +132,8 @@ impl Contents {
             durable,
             under_way: Vec::new(),
             before: Vec::new(),
+            held_before: Vec::new(),
+            least_before: 0,
             last_value: 0,
         }
     }
@@ -161,6 +166,8 @@ impl Contents {
     pub fn begin(&mut self, change: Change) {
         if self.under_way.is_empty() {
             self.before = self.parts.clone();
+            self.held_before = self.held.clone();
+            self.least_before = self.durable_least();
         }
         self.under_way.push(change);
         assert!(self.under_way.len() <= CHANGES_MAX, "the orders of these changes are too many");
@@ -244,9 +251,18 @@ impl Contents {
     /// file grows again.
     pub fn lose_writer(&mut self) {
         self.sizes.extend(&self.durable);
-        let least = self.durable.first().copied().unwrap_or(0) as usize;
-        self.parts.iter_mut().skip(least).for_each(|values| values.add(0));
-        self.parts.iter_mut().zip(&self.held).for_each(|(values, held)| values.add_all(held));
+        let lose = |parts: &mut Vec<Values>, least: usize, held: &[Values]| {
+            parts.iter_mut().skip(least).for_each(|values| values.add(0));
+            parts.iter_mut().zip(held).for_each(|(values, held)| values.add_all(held));
+        };
+        let least = self.durable_least();
+        lose(&mut self.parts, least, &self.held);
+        lose(&mut self.before, self.least_before, &self.held_before);
+    }
+
+    /// How many parts it has at least once the writer has died.
+    fn durable_least(&self) -> usize {
+        self.durable.first().copied().unwrap_or(0) as usize
     }
 
     /// It has so many bytes now, and nothing happens any more of what is under way.
@@ -445,6 +461,21 @@ mod tests {
         assert_eq!(longer.reopen(longer.position(4)), Ok(()));
         assert!(longer.judge(2, 1, &[0; 512]).is_err(), "its end was taken away too early");
         assert_eq!(shorter.reopen(shorter.position(1)), Ok(()));
+    }
+
+    #[test]
+    fn what_was_lost_is_lost_where_its_end_was_not_taken_away() {
+        let mut file = written(4);
+        file.make_durable();
+        file.begin(Change::Write { first: 2, parts: 1, value: 9 });
+        file.end();
+        file.begin(Change::Resize(1));
+        file.lose_writer();
+        assert_eq!(file.settle(file.position(4)), Ok(()));
+        for value in [7, 9] {
+            assert_eq!(file.clone().judge(2, 1, &[value; 512]), Ok(()));
+        }
+        assert!(file.judge(2, 1, &[0; 512]).is_err(), "its end was taken away too early");
     }
 
     #[test]
