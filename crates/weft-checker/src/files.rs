@@ -21,6 +21,8 @@ struct Node {
     parent: u64,
     is_unnamed: bool,
     is_held: bool,
+    /// A directory that is held to read.
+    is_kept: bool,
     reserved_end: u64,
     /// The mode of each unit that is locked, by owner.
     locks: BTreeMap<LockOwner, [Option<LockMode>; LOCK_UNITS as usize]>,
@@ -30,6 +32,12 @@ struct Node {
 const LOCK_UNITS: u64 = 12;
 
 impl Node {
+    /// It is not held any more.
+    fn give_back(&mut self) {
+        (self.is_held, self.is_kept) = (false, false);
+        self.locks.clear();
+    }
+
     /// Whether somebody else has a lock that excludes this one.
     fn is_locked(&self, lock: &FileLock) -> bool {
         let others = self.locks.iter().filter(|(owner, _)| **owner != lock.owner);
@@ -195,6 +203,7 @@ impl FileModel {
         if !matches!(expected, Expected::Failed(_)) {
             *self = after;
         }
+        self.check_what_lasts(answer)?;
         let found = match (answer, &expected) {
             (Answer::Attributes(a), Expected::New(_)) => {
                 if self.known.contains(&a.inode.0) {
@@ -203,7 +212,7 @@ impl FileModel {
                 self.adopt(operation, a.inode.0);
                 Expected::New(view(a))
             }
-            (Answer::Attributes(a), _) => Expected::Seen(a.inode.0, view(a)),
+            (Answer::Attributes(a) | Answer::Lasting(a, _), _) => Expected::Seen(a.inode.0, view(a)),
             (Answer::Listed(listed), _) => {
                 if !listed.is_end || !listed.entries.is_sorted_by_key(|e| (e.cookie, e.name.clone())) {
                     return Err("a directory is listed out of order, or not to its end".to_owned());
@@ -230,6 +239,25 @@ impl FileModel {
                 Err(format!("{asked} is answered with {found}, expected {}", text(format!("{expected:?}"))))
             }
         }
+    }
+
+    /// What is said to last with a directory: it is held, and is the inode itself, or holds its only name.
+    fn check_what_lasts(&self, answer: &Answer) -> Result<(), String> {
+        let Answer::Lasting(found, with) = answer else { return Ok(()) };
+        let (inode, directory) = (found.inode.0, &self.nodes[&with.0]);
+        let is_in = match self.nodes[&inode].kind {
+            DIRECTORY => with.0 == inode,
+            _ => self.nodes[&inode].names == 1 && directory.entries.values().any(|named| *named == inode),
+        };
+        match directory.is_kept && is_in {
+            true => Ok(()),
+            false => Err(format!("attributes of inode {inode} are said to last with directory {with}")),
+        }
+    }
+
+    /// A hold of anything as a directory.
+    pub fn any_hold_of_directory(&self, dice: Dice<'_>) -> Operation {
+        Operation::HoldDirectory(self.any_inode(dice))
     }
 
     /// Likewise where inodes without a name are purged by somebody else: at any time, so whatever was asked
@@ -332,24 +360,16 @@ impl FileModel {
         match operation {
             Operation::Find(at) => self.named(at).map(|inode| self.seen(inode)),
             Operation::Attributes(inode) => self.node(*inode).map(|_| self.seen(inode.0)),
-            Operation::Create(at, made) => {
-                self.living(at.directory)?;
-                if self.entry(at)?.is_some() {
-                    return Err(FileError::Exists);
-                }
-                self.make(at.directory, made, 1)
-            }
+            Operation::Create(at, made) => self.create(at, made),
             Operation::CreateOpen(at, made, end) => {
                 if made.kind != FileKind::Regular {
                     return Err(FileError::Invalid);
                 }
-                self.living(at.directory)?;
-                if self.entry(at)?.is_some() {
-                    return Err(FileError::Exists);
+                let made = self.create(at, made);
+                if made.is_ok() {
+                    let node = self.change(0);
+                    (node.is_held, node.reserved_end) = (true, *end);
                 }
-                let made = self.make(at.directory, made, 1);
-                let node = self.change(0);
-                (node.is_held, node.reserved_end) = (true, *end);
                 made
             }
             Operation::CreateUnnamed(directory, made) => {
@@ -371,21 +391,15 @@ impl FileModel {
             },
             Operation::Unlink(at) => self.unlink(at),
             Operation::RemoveDirectory(at) => self.remove_directory(at),
-            Operation::Hold(inode, _) => match self.node(*inode)? {
-                node if node.is_orphan() => Err(FileError::Stale),
-                _ => {
-                    self.change(inode.0).is_held = true;
-                    Ok(self.seen(inode.0))
-                }
-            },
+            Operation::Hold(inode, _) => self.hold(*inode),
+            Operation::HoldDirectory(inode) => self.hold_directory(*inode),
             Operation::Release(inode, changes) => {
                 let changed = match *changes == AttributeChanges::default() {
                     true => Expected::Done,
                     false => self.set(*inode, changes)?,
                 };
                 if let Some(node) = self.nodes.get_mut(&inode.0) {
-                    node.is_held = false;
-                    node.locks.clear();
+                    node.give_back();
                 }
                 Ok(changed)
             }
@@ -397,6 +411,33 @@ impl FileModel {
             }
             xattr => self.carry_out_on_xattrs(xattr),
         }
+    }
+
+    fn create(&mut self, at: &NameIn, new: &NewInode) -> Result<Expected, FileError> {
+        self.living(at.directory)?;
+        if self.entry(at)?.is_some() {
+            return Err(FileError::Exists);
+        }
+        self.make(at.directory, new, 1)
+    }
+
+    fn hold(&mut self, inode: InodeNumber) -> Result<Expected, FileError> {
+        match self.node(inode)? {
+            node if node.is_orphan() => Err(FileError::Stale),
+            node if node.kind == DIRECTORY && inode != InodeNumber::ROOT => Err(FileError::IsDirectory),
+            _ => {
+                let node = self.change(inode.0);
+                (node.is_held, node.is_kept) = (true, false);
+                Ok(self.seen(inode.0))
+            }
+        }
+    }
+
+    fn hold_directory(&mut self, inode: InodeNumber) -> Result<Expected, FileError> {
+        self.living(inode)?;
+        let node = self.change(inode.0);
+        (node.is_held, node.is_kept) = (true, true);
+        Ok(self.seen(inode.0))
     }
 
     fn carry_out_on_locks(&mut self, operation: &Operation) -> Result<Expected, FileError> {
@@ -491,7 +532,9 @@ impl FileModel {
             return Err(FileError::NotEmpty);
         }
         self.change(at.directory.0).entries.remove(&at.name);
-        self.change(inode).names = 0;
+        let removed = self.change(inode);
+        removed.names = 0;
+        removed.give_back();
         Ok(self.seen(inode))
     }
 
@@ -581,7 +624,11 @@ impl FileModel {
                     }
                     _ => {}
                 }
-                self.change(other).names -= 1;
+                let replaced = self.change(other);
+                replaced.names -= 1;
+                if replaced.kind == DIRECTORY {
+                    replaced.give_back();
+                }
                 self.change(from.directory.0).entries.remove(&from.name);
             }
             (_, None) => {

@@ -406,7 +406,7 @@ async fn ls(place: &FabricPlace, args: &FsListFilesArgs, output: Output) -> Resu
         let found = mount.names().find(path, true).await?;
         Ok(match found.kind {
             FileKind::Directory => mount.names().list(found.inode, path).await?,
-            _ => vec![DirectoryEntry { cookie: 0, name: path.to_vec(), attributes: found }],
+            _ => vec![DirectoryEntry { cookie: 0, name: path.to_vec(), attributes: found, lasts: false }],
         })
     })
     .await?;

@@ -13,7 +13,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 use weft_rt::sleep;
-use weft_rt::sync::Mutex;
+use weft_rt::sync::{Mutex, MutexGuard};
 use weft_rules::{Mutation, mutated};
 use weft_types::InodeNumber;
 use weft_wire::files::{AttributeChanges, HoldMode, Operation};
@@ -54,6 +54,12 @@ impl AllNames {
         }
     }
 
+    /// Nobody takes or gives back all names, as long as what this returns is there. Whether they are held.
+    pub(crate) async fn stop(&self) -> (MutexGuard<'_, ()>, bool) {
+        let turn = self.turn.lock().await;
+        (turn, self.is_held.get())
+    }
+
     /// How long to wait before it is tried again.
     pub(crate) fn pause(&self) -> Duration {
         self.pause.get()
@@ -75,9 +81,9 @@ impl AllNames {
     pub(crate) async fn end<S: Shards>(&self, names: &Namespace<S>) -> Result<(), FsError> {
         let _turn = self.turn.lock().await;
         self.has_ended.set(true);
-        names.kept().turn_off();
         match self.is_held.replace(false) {
             true => {
+                names.kept().turn_off();
                 let release = Operation::Release(InodeNumber::ROOT, AttributeChanges::default());
                 names.ask(b"", InodeNumber::ROOT, release).await.map(drop)
             }

@@ -234,7 +234,10 @@ impl<S: Shards> Inner<S> {
         let look = self.kept.begin_look();
         let answer = self.ask(shard, 0, operation.clone()).await?;
         self.kept.end_look(look, &operation, &answer);
-        Ok(answer)
+        Ok(match answer {
+            Answer::Lasting(found, _) => Answer::Attributes(found),
+            answer => answer,
+        })
     }
 
     /// Carries out an operation that changes something, and has what is kept follow it.
@@ -337,9 +340,10 @@ impl<S: Shards> Inner<S> {
     }
 }
 
-/// Whether nobody waits for an operation: all names are held by whoever is alone, or not at all.
+/// Whether nobody waits for an operation: all names are held by whoever is alone, or not at all, and a lease
+/// of a directory is worth less than what it would cost others.
 fn is_only_tried(operation: &Operation) -> bool {
-    *operation == Operation::Hold(InodeNumber::ROOT, HoldMode::Write)
+    matches!(operation, Operation::Hold(InodeNumber::ROOT, HoldMode::Write) | Operation::HoldDirectory(_))
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@
 //! (F4).
 
 use crate::all_names::AllNames;
+use crate::directory_leases::{DirectoryLeases, LOOKED_THROUGH_EVERY};
 use crate::error::FsError;
 use crate::hearing::Hearing;
 use crate::mount::Mount;
@@ -62,6 +63,7 @@ pub(crate) struct Inner {
     pub(crate) steady: Namespace<FileSystem>,
     hearing: Rc<Hearing>,
     all_names: AllNames,
+    directories: DirectoryLeases,
     pub(crate) open: OpenFiles<FileSystem>,
     /// Recalls that are being answered.
     answering: RefCell<BTreeSet<u64>>,
@@ -88,15 +90,18 @@ impl Files {
         let inner = Inner {
             mount,
             all_names: AllNames::default(),
+            directories: DirectoryLeases::default(),
             open: OpenFiles::new(names.to_end(), hearing.clone(), last_handle, data_of),
             hearing,
             steady: names.to_end(),
-            names,
+            names: names.clone(),
             answering: RefCell::default(),
         };
         let files = Files(Rc::new(inner));
         spawn(tell_from_time_to_time(Rc::downgrade(&files.0)));
         spawn(hear_recalls(Rc::downgrade(&files.0)));
+        spawn(hold_directories(Rc::downgrade(&files.0), names));
+        spawn(give_unused_directories(Rc::downgrade(&files.0)));
         if files.0.mount.mode() != AttachMode::ReadOnly {
             spawn(hold_all_names(Rc::downgrade(&files.0)));
         }
@@ -655,9 +660,15 @@ impl Inner {
         let answered = match recall.inode {
             InodeNumber::ROOT => {
                 self.all_names.give(&self.steady, &self.open).await;
-                Ok(())
+                match self.all_names.stop().await {
+                    (_, true) => Ok(()),
+                    (_stopped, false) => self.directories.give(&self.steady, InodeNumber::ROOT).await,
+                }
             }
-            inode => self.open.answer(inode, recall.keeps).await,
+            inode => {
+                let give_directory = async || self.directories.give(&self.steady, inode).await;
+                self.open.answer(inode, recall.keeps, give_directory).await
+            }
         };
         self.answering.borrow_mut().remove(&recall.number);
         let answered = match recall.keeps {
@@ -676,7 +687,17 @@ impl Inner {
     async fn leave(&self) -> Result<(), FsError> {
         // What is under way relies on all names, where the shard does not know that a file is open.
         let left = self.open.leave().await;
-        self.all_names.end(&self.steady).await.and(left)
+        let left = self.all_names.end(&self.steady).await.and(left);
+        self.directories.end(&self.steady).await.and(left)
+    }
+
+    /// Holds a directory that is looked at again and again.
+    async fn hold_directory(self: Rc<Inner>, directory: InodeNumber) {
+        let _stopped = match directory {
+            InodeNumber::ROOT => Some(self.all_names.stop().await),
+            _ => None,
+        };
+        self.directories.take(&self.steady, &self.hearing, directory).await;
     }
 }
 
@@ -708,6 +729,31 @@ async fn hold_all_names(inner: Weak<Inner>) {
         let pause = this.all_names.pause();
         drop(this);
         sleep(pause).await;
+    }
+}
+
+/// Holds directories that are looked at again and again, as long as there is the mount.
+async fn hold_directories(inner: Weak<Inner>, names: Namespace<FileSystem>) {
+    loop {
+        let due = timeout(LOOKED_THROUGH_EVERY, names.kept().due()).await;
+        let Some(inner) = inner.upgrade() else { return };
+        for directory in due.into_iter().flatten() {
+            spawn(inner.clone().hold_directory(directory));
+        }
+    }
+}
+
+/// Gives directories back that nobody looks at any more, as long as there is the mount.
+async fn give_unused_directories(inner: Weak<Inner>) {
+    loop {
+        sleep(LOOKED_THROUGH_EVERY).await;
+        let Some(inner) = inner.upgrade() else { return };
+        if inner.directories.give_unused(&inner.steady).await
+            && let (_stopped, false) = inner.all_names.stop().await
+            && let Err(error) = inner.directories.give_back(&inner.steady, InodeNumber::ROOT).await
+        {
+            tracing::debug!(%error, "the root is not given back yet");
+        }
     }
 }
 

@@ -1,16 +1,20 @@
-//! What a session knows of names and attributes without asking, as long as it holds all names (F4).
+//! What a session knows of names and attributes without asking, as long as it holds all names, or directories
+//! to read (F4).
 //!
-//! Nobody else changes anything meanwhile, so what the shard has answered stays until this session changes
-//! it. Every operation of the session passes here: answers to questions fill what is kept, and changes
-//! update it. While a change is under way nobody knows whether the shard has decided it. So nothing that
-//! it touches is answered from here until then, and no answer to a question fills what was changed since
-//! the question left.
+//! Nobody else changes these meanwhile, so what the shard has answered stays until this session changes it.
+//! With a directory it knows which names are in it, the directory's own attributes, and those that the shard
+//! says to last: of what has its only name there, and that nobody else writes. Every operation of the session
+//! passes here: answers to questions fill what is kept, and changes update it. While a change is under way
+//! nobody knows whether the shard has decided it. So nothing that it touches is answered from here until
+//! then, and no answer to a question fills what was changed since the question left.
 
 use crate::hearing::Hearing;
+use crate::leased::{LOOKS_OF_LISTING, Leased, Step};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
+use weft_rt::sync::Notify;
 use weft_rules::{Mutation, mutated};
 use weft_types::limits::KEPT_NAMES_MAX;
 use weft_types::{Attributes, FileKind, InodeNumber};
@@ -22,17 +26,22 @@ const DEFAULT_ACL: &[u8] = b"system.posix_acl_default";
 /// Bytes of the names of an inode's extended attributes that are kept; longer ones are asked for.
 const XATTRS_KEPT: usize = 256;
 
-/// Counts what has happened to names: changes that began or ended.
-type Step = u64;
-
 /// The names and attributes that a session keeps.
 #[derive(Default)]
-pub(crate) struct KeptNames(RefCell<Kept>);
+pub(crate) struct KeptNames {
+    kept: RefCell<Kept>,
+    /// The lease of a directory is due.
+    due: Notify,
+}
 
 #[derive(Default)]
 struct Kept {
-    /// Whether the session hears from the shard; `None` while it does not hold all names.
+    /// Whether the session hears from the shard; `None` before it holds anything.
     hearing: Option<Rc<Hearing>>,
+    /// The session holds all names.
+    has_all: bool,
+    /// The directories that it holds.
+    leased: Leased,
     /// Counts how often everything was forgotten.
     generation: u64,
     step: Step,
@@ -51,6 +60,11 @@ struct Kept {
     going: u64,
     /// How many changes are under way of names that are not known: nobody knows which inodes these touch.
     blind: u64,
+    /// How many changes are under way that may remove a directory.
+    removing: u64,
+    /// As `blind`, of names of files in a directory that was not held: what has its only name there may be
+    /// touched.
+    blind_in: BTreeMap<InodeNumber, u32>,
 }
 
 /// What is known of an inode.
@@ -62,8 +76,20 @@ struct KeptAttributes {
     revision: u64,
     /// When a change that touches it began or ended last.
     touched: Step,
+    /// With which lease all this lasts, where the session does not hold all names.
+    cover: Option<Cover>,
     /// Names of its extended attributes, and since when they are known.
     xattrs: Option<(Vec<Vec<u8>>, Step)>,
+}
+
+/// A lease with which attributes last.
+#[derive(Clone, Copy)]
+struct Cover {
+    directory: InodeNumber,
+    /// The lease's beginning.
+    since: Step,
+    /// When the shard has said so.
+    from: Step,
 }
 
 /// What is known of a directory.
@@ -90,6 +116,8 @@ enum Name {
 pub(crate) struct Look {
     generation: u64,
     step: Step,
+    /// What is touched is noted since then, unless everything was forgotten.
+    was_on: bool,
 }
 
 /// A change that is under way. If it is dropped before it has ended, nobody knows what the shard decides, or
@@ -99,6 +127,7 @@ pub(crate) struct Change {
     step: Step,
     touches: Vec<InodeNumber>,
     is_blind: bool,
+    blind_in: Option<InodeNumber>,
     /// What the names stood for that it changes.
     before: Vec<(NameIn, Option<Name>)>,
 }
@@ -108,30 +137,106 @@ pub(crate) struct Going<'k>(&'k KeptNames);
 
 impl Drop for Going<'_> {
     fn drop(&mut self) {
-        self.0.0.borrow_mut().going -= 1;
+        self.0.kept.borrow_mut().going -= 1;
     }
 }
 
 impl KeptNames {
     /// The session holds all names.
     pub(crate) fn turn_on(&self, hearing: &Rc<Hearing>) {
-        let mut kept = self.0.borrow_mut();
+        let mut kept = self.kept.borrow_mut();
         kept.forget();
         kept.hearing = Some(hearing.clone());
+        kept.has_all = true;
+        // Its hold stands for all names now.
+        kept.leased.remove(InodeNumber::ROOT);
     }
 
-    /// The session is about to give them back.
+    /// The session is about to give them back, and the root with them.
     pub(crate) fn turn_off(&self) {
         if !mutated(Mutation::NamesKept) {
-            let mut kept = self.0.borrow_mut();
-            kept.hearing = None;
+            let mut kept = self.kept.borrow_mut();
+            kept.has_all = false;
+            kept.leased.remove(InodeNumber::ROOT);
             kept.forget();
+        }
+    }
+
+    /// The session holds a directory, which had these attributes when that was granted. Other questions that
+    /// left before may have been answered before.
+    pub(crate) fn lease(&self, asked: Look, directory: &Attributes, hearing: &Rc<Hearing>) {
+        let mut kept = self.kept.borrow_mut();
+        let inode = directory.inode;
+        let is_untouched = match asked.was_on && asked.generation == kept.generation {
+            true => kept.is_untouched(asked.step, inode),
+            // Nobody has noted what was touched.
+            false => kept.step == asked.step && !kept.changing.contains_key(&inode),
+        };
+        // Who removes a directory holds it no more.
+        let is_untouched = is_untouched && kept.removing == 0;
+        kept.step += 1;
+        let since = kept.step;
+        kept.hearing = Some(hearing.clone());
+        if kept.has_all {
+            return kept.leased.insert(inode, since);
+        }
+        kept.drop_directory(inode);
+        kept.leased.insert(inode, since);
+        if is_untouched {
+            kept.set_cover(inode, inode);
+            kept.put(directory, true);
+            if directory.size == 0 {
+                let empty = Directory { is_complete: true, ..Directory::default() };
+                kept.directories.insert(inode, empty);
+            }
+        }
+    }
+
+    /// The session is about to give a directory back.
+    pub(crate) fn end_lease(&self, directory: InodeNumber) {
+        let mut kept = self.kept.borrow_mut();
+        kept.step += 1;
+        if !mutated(Mutation::DirectoryKept) {
+            kept.unlease(directory);
+        }
+    }
+
+    /// Whether a directory is held, by itself or with all names.
+    pub(crate) fn has(&self, directory: InodeNumber) -> bool {
+        self.kept.borrow().has(directory)
+    }
+
+    /// Whether a directory is held by itself.
+    pub(crate) fn is_leased(&self, directory: InodeNumber) -> bool {
+        self.kept.borrow().leased.since(directory).is_some()
+    }
+
+    /// How many directories are held.
+    pub(crate) fn leases(&self) -> usize {
+        self.kept.borrow().leased.len()
+    }
+
+    /// All directories that are held; or those only that were of no use since this was asked last.
+    pub(crate) fn leased(&self, unused_only: bool) -> Vec<InodeNumber> {
+        let kept = self.kept.borrow();
+        if unused_only { kept.leased.unused() } else { kept.leased.all() }
+    }
+
+    /// Directories that the session would gain by holding, once there are some.
+    pub(crate) async fn due(&self) -> Vec<InodeNumber> {
+        loop {
+            let more = self.due.notified();
+            let due = self.kept.borrow_mut().leased.take_due();
+            if !due.is_empty() {
+                return due;
+            }
+            more.await;
         }
     }
 
     /// What the shard would answer, if that is known.
     pub(crate) fn answer(&self, operation: &Operation) -> Option<Answer> {
-        let kept = self.0.borrow();
+        let kept = self.kept.borrow();
         if !kept.hearing.as_ref()?.is_sure_for(Duration::ZERO) || kept.blind > 0 {
             return None;
         }
@@ -154,8 +259,9 @@ impl KeptNames {
     /// open, and nobody here is taking its name away.
     pub(crate) fn of_file_to_open(&self, inode: InodeNumber) -> Option<Attributes> {
         match self.answer(&Operation::Attributes(inode))? {
-            Answer::Attributes(found) if found.kind == FileKind::Regular && self.0.borrow().going == 0 => {
-                Some(found)
+            Answer::Attributes(found) if found.kind == FileKind::Regular => {
+                let kept = self.kept.borrow();
+                (kept.has_all && kept.going == 0).then_some(found)
             }
             _ => None,
         }
@@ -164,8 +270,8 @@ impl KeptNames {
     /// A name is about to be taken away: as long as what this returns is there, no file is opened without a
     /// word to the shard. And which inodes have the name; `None` if that is not known.
     pub(crate) fn before_name_goes(&self, at: &NameIn) -> (Going<'_>, Option<Vec<InodeNumber>>) {
-        self.0.borrow_mut().going += 1;
-        let inodes = match self.0.borrow().name(at) {
+        self.kept.borrow_mut().going += 1;
+        let inodes = match self.kept.borrow().name(at) {
             Some(Name::Leads(inode)) => Some(vec![inode]),
             Some(Name::Absent) => Some(Vec::new()),
             Some(Name::Unknown(_)) | None => None,
@@ -175,26 +281,34 @@ impl KeptNames {
 
     /// Whether names of extended attributes may be kept, and are not known of an inode.
     pub(crate) fn wants_xattrs(&self, inode: InodeNumber) -> bool {
-        let kept = self.0.borrow();
-        kept.hearing.is_some() && kept.xattrs(inode).is_none()
+        let kept = self.kept.borrow();
+        (kept.has_all || kept.cover(inode).is_some()) && kept.xattrs(inode).is_none()
     }
 
     /// A question is about to leave.
     pub(crate) fn begin_look(&self) -> Look {
-        let kept = self.0.borrow();
-        Look { generation: kept.generation, step: kept.step }
+        let kept = self.kept.borrow();
+        Look { generation: kept.generation, step: kept.step, was_on: kept.is_on() }
     }
 
     /// A question was answered.
     pub(crate) fn end_look(&self, look: Look, operation: &Operation, answer: &Answer) {
-        let mut kept = self.0.borrow_mut();
-        if kept.hearing.is_none() || look.generation != kept.generation || kept.blind > 0 {
+        let mut kept = self.kept.borrow_mut();
+        if kept.count_looks(operation, answer) {
+            self.due.notify_all();
+        }
+        if !kept.is_on() || look.generation != kept.generation || kept.blind > 0 {
             return;
         }
         match (operation, answer) {
-            (Operation::Attributes(_), Answer::Attributes(found)) => kept.see(look, found),
+            (Operation::Attributes(_), Answer::Attributes(found)) => kept.see(look, found, None),
+            (Operation::Attributes(_), Answer::Lasting(found, with)) => kept.see(look, found, Some(*with)),
             (Operation::Find(at), Answer::Attributes(found)) => {
-                kept.see(look, found);
+                kept.see(look, found, None);
+                kept.find(look, at, Name::Leads(found.inode));
+            }
+            (Operation::Find(at), Answer::Lasting(found, with)) => {
+                kept.see(look, found, Some(*with));
                 kept.find(look, at, Name::Leads(found.inode));
             }
             (Operation::Find(at), Answer::Failed(FileError::NotFound)) => {
@@ -204,7 +318,9 @@ impl KeptNames {
                 kept.list(look, *directory, *after, listed);
             }
             (Operation::XattrNames(inode), Answer::Names(names))
-                if kept.are_xattrs_untouched(look.step) && are_short(names) =>
+                if kept.are_xattrs_untouched(look.step)
+                    && (kept.has_all || kept.cover(*inode).is_some_and(|cover| cover.from <= look.step))
+                    && are_short(names) =>
             {
                 kept.know_xattrs(*inode, names.clone());
             }
@@ -215,35 +331,48 @@ impl KeptNames {
 
     /// A change is about to leave.
     pub(crate) fn begin_change(&self, operation: &Operation) -> Change {
-        let mut kept = self.0.borrow_mut();
+        let mut kept = self.kept.borrow_mut();
         let (names, mut touches) = touched_by(operation);
         let before: Vec<_> = names.iter().map(|at| (at.clone(), kept.name(at))).collect();
         touches.extend(before.iter().filter_map(|(_, name)| match name {
             Some(Name::Leads(inode)) => Some(*inode),
             _ => None,
         }));
-        let is_blind = takes_names_away(operation) && before.iter().any(|(_, name)| !is_known(*name));
+        let is_unknown = takes_names_away(operation) && before.iter().any(|(_, name)| !is_known(*name));
+        let blind_in = match operation {
+            Operation::Unlink(at) if is_unknown && !kept.has(at.directory) => Some(at.directory),
+            _ => None,
+        };
+        let is_blind = is_unknown && blind_in.is_none();
         kept.blind += u64::from(is_blind);
+        kept.removing += u64::from(may_remove_directory(operation));
+        blind_in.iter().for_each(|directory| count(&mut kept.blind_in, *directory));
         kept.step += 1;
         let step = kept.step;
         touches.iter().for_each(|inode| count(&mut kept.changing, *inode));
         names.iter().for_each(|at| count(&mut kept.changing_names, key_of(at)));
         kept.touch(&touches, &names);
+        if !names.is_empty() {
+            // Once it is decided, files may last with another directory, or with none.
+            touches.iter().for_each(|inode| kept.uncover_file(*inode));
+        }
         if kept.forget_xattrs(operation) {
             kept.changing_xattrs += 1;
         }
-        Change { generation: kept.generation, step, touches, is_blind, before }
+        Change { generation: kept.generation, step, touches, is_blind, blind_in, before }
     }
 
     /// The shard has answered a change; `None` if it never happens.
     pub(crate) fn end_change(&self, change: &Change, operation: &Operation, answer: Option<&Answer>) {
-        let mut kept = self.0.borrow_mut();
+        let mut kept = self.kept.borrow_mut();
         kept.step += 1;
         kept.blind -= u64::from(change.is_blind);
+        kept.removing -= u64::from(may_remove_directory(operation));
+        change.blind_in.iter().for_each(|directory| discount(&mut kept.blind_in, directory));
         let names: Vec<NameIn> = change.before.iter().map(|(at, _)| at.clone()).collect();
         change.touches.iter().for_each(|inode| discount(&mut kept.changing, inode));
         names.iter().for_each(|at| discount(&mut kept.changing_names, &key_of(at)));
-        let is_newest = kept.hearing.is_some() && change.generation == kept.generation;
+        let is_newest = kept.is_on() && change.generation == kept.generation;
         let are_mine = is_newest && names.iter().all(|at| kept.is_of_one(at, change.step));
         let found = answer.and_then(|answer| match answer {
             Answer::Attributes(found) => Some(found),
@@ -252,20 +381,27 @@ impl KeptNames {
         // What another change has touched meanwhile may have changed since.
         let is_shown = found.is_some_and(|found| kept.is_untouched(change.step, found.inode));
         kept.touch(&change.touches, &names);
+        // It may have been found by its name only now.
+        kept.touch(&found.map(|found| found.inode).into_iter().collect::<Vec<_>>(), &[]);
         if kept.forget_xattrs(operation) {
             kept.changing_xattrs -= 1;
         }
-        if matches!(operation, Operation::Rename(..)) && (change.is_blind || !are_mine) {
+        if let Operation::Rename(from, to, mode) = operation
+            && (change.is_blind || !are_mine)
+        {
             // What has lost its name, or has another one, is not known.
-            return kept.forget();
+            return kept.forget_renamed((from, to), *mode, found);
         }
-        if kept.hearing.is_none() {
+        if !kept.is_on() {
             return;
         }
         if let Some(found) = found {
+            if is_shown && are_mine && kept.cover_made(operation, found, change.step) {
+                self.due.notify_all();
+            }
             kept.put(found, is_shown && is_newest);
             if are_mine {
-                kept.follow(operation, found, &change.before);
+                kept.follow(operation, found, &change.before, is_shown);
             }
             if is_newest {
                 kept.inherit(operation, found.inode, change.step);
@@ -302,6 +438,10 @@ fn is_known(name: Option<Name>) -> bool {
     matches!(name, Some(Name::Leads(_) | Name::Absent))
 }
 
+fn may_remove_directory(operation: &Operation) -> bool {
+    matches!(operation, Operation::RemoveDirectory(_) | Operation::Rename(..))
+}
+
 /// Whether a change takes a name away from an inode.
 fn takes_names_away(operation: &Operation) -> bool {
     matches!(operation, Operation::Unlink(_) | Operation::RemoveDirectory(_) | Operation::Rename(..))
@@ -319,7 +459,8 @@ fn touched_by(operation: &Operation) -> (Vec<NameIn>, Vec<InodeNumber>) {
             (vec![from.clone(), to.clone()], vec![from.directory, to.directory])
         }
         // These leave attributes as they are.
-        Operation::Hold(..) | Operation::Lock(..) | Operation::Unlock(..) | Operation::CreateUnnamed(..) => {
+        Operation::Hold(..) | Operation::HoldDirectory(_) => (Vec::new(), Vec::new()),
+        Operation::Lock(..) | Operation::Unlock(..) | Operation::CreateUnnamed(..) => {
             (Vec::new(), Vec::new())
         }
         Operation::Release(_, changes) if *changes == AttributeChanges::default() => (Vec::new(), Vec::new()),
@@ -328,6 +469,73 @@ fn touched_by(operation: &Operation) -> (Vec<NameIn>, Vec<InodeNumber>) {
 }
 
 impl Kept {
+    /// Whether anything may be kept.
+    fn is_on(&self) -> bool {
+        self.has_all || !self.leased.is_empty()
+    }
+
+    fn has(&self, directory: InodeNumber) -> bool {
+        self.has_all || self.leased.since(directory).is_some()
+    }
+
+    /// Whether a directory is held since before a question left.
+    fn has_since(&self, directory: InodeNumber, left: Step) -> bool {
+        self.has_all || self.leased.since(directory).is_some_and(|since| since <= left)
+    }
+
+    /// With which lease attributes of an inode last, if with any.
+    fn cover(&self, inode: InodeNumber) -> Option<Cover> {
+        let cover = self.attributes.get(&inode)?.cover?;
+        (self.leased.since(cover.directory) == Some(cover.since)).then_some(cover)
+    }
+
+    /// What is known of an inode lasts with a directory that is held.
+    fn set_cover(&mut self, inode: InodeNumber, directory: InodeNumber) {
+        let Some(since) = self.leased.since(directory) else { return };
+        if self.blind_in.contains_key(&directory) {
+            return self.uncover(inode);
+        }
+        if self.cover(inode).is_some_and(|cover| cover.directory == directory) {
+            return;
+        }
+        self.step += 1;
+        let cover = Some(Cover { directory, since, from: self.step });
+        let kept = self.attributes.entry(inode).or_default();
+        if !self.has_all {
+            (kept.value, kept.xattrs) = (None, None);
+        }
+        kept.cover = cover;
+    }
+
+    /// Nobody knows any more with which lease attributes of an inode last.
+    fn uncover(&mut self, inode: InodeNumber) {
+        if let Some(kept) = self.attributes.get_mut(&inode) {
+            kept.cover = None;
+        }
+    }
+
+    /// Counts what was asked of directories that are not held. Whether the lease of one is due now.
+    fn count_looks(&mut self, operation: &Operation, answer: &Answer) -> bool {
+        if self.has_all {
+            return false;
+        }
+        let mut is_due = match (operation, answer) {
+            (Operation::Find(at), Answer::Failed(FileError::NotFound) | Answer::Attributes(_)) => {
+                self.leased.count_looks(at.directory, 1)
+            }
+            (Operation::List { directory, .. }, Answer::Listed(_)) => {
+                self.leased.count_looks(*directory, LOOKS_OF_LISTING)
+            }
+            _ => false,
+        };
+        if let Answer::Attributes(found) = answer
+            && found.kind == FileKind::Directory
+        {
+            is_due |= self.leased.count_looks(found.inode, 1);
+        }
+        is_due
+    }
+
     fn forget(&mut self) {
         self.generation += 1;
         self.attributes.clear();
@@ -342,17 +550,27 @@ impl Kept {
         }
     }
 
+    /// What is known of an inode for certain.
+    fn known(&self, inode: InodeNumber) -> Option<&KeptAttributes> {
+        if !self.has_all {
+            self.leased.use_one(self.cover(inode)?.directory);
+        }
+        self.attributes.get(&inode)
+    }
+
     fn attributes(&self, inode: InodeNumber) -> Option<Attributes> {
-        self.attributes.get(&inode)?.value
+        self.known(inode)?.value
     }
 
     fn xattrs(&self, inode: InodeNumber) -> Option<&Vec<Vec<u8>>> {
-        self.attributes.get(&inode)?.xattrs.as_ref().map(|(names, _)| names)
+        self.known(inode)?.xattrs.as_ref().map(|(names, _)| names)
     }
 
     fn know_xattrs(&mut self, inode: InodeNumber, names: Vec<Vec<u8>>) {
         let since = self.step;
-        self.attributes.entry(inode).or_default().xattrs = Some((names, since));
+        if self.has_all || self.cover(inode).is_some() {
+            self.attributes.entry(inode).or_default().xattrs = Some((names, since));
+        }
     }
 
     /// A change begins or ends. Whether it is one of extended attributes: then these are not known. The
@@ -376,7 +594,7 @@ impl Kept {
     /// What was made has no extended attributes if its directory had none to pass on, all the time.
     fn inherit(&mut self, operation: &Operation, made: InodeNumber, step: Step) {
         let (Operation::Create(at, _) | Operation::CreateOpen(at, ..)) = operation else { return };
-        let of_directory = self.attributes.get(&at.directory).and_then(|kept| kept.xattrs.as_ref());
+        let of_directory = self.known(at.directory).and_then(|kept| kept.xattrs.as_ref());
         let passes_none =
             |(names, since): &(Vec<Vec<u8>>, Step)| *since < step && !names.iter().any(|n| n == DEFAULT_ACL);
         if of_directory.is_some_and(passes_none) && self.are_xattrs_untouched(step) {
@@ -385,12 +603,19 @@ impl Kept {
     }
 
     fn name(&self, at: &NameIn) -> Option<Name> {
+        if !self.has(at.directory) {
+            return None;
+        }
+        self.leased.use_one(at.directory);
         let directory = self.directories.get(&at.directory)?;
         let absent = directory.is_complete.then_some(Name::Absent);
         directory.names.get(&at.name).copied().or(absent)
     }
 
     fn set_name(&mut self, at: &NameIn, name: Name) {
+        if !self.has(at.directory) {
+            return;
+        }
         let directory = self.directories.entry(at.directory).or_default();
         self.names -= directory.names.len();
         match (name, directory.is_complete) {
@@ -402,7 +627,7 @@ impl Kept {
 
     /// Something may be others now, or in a moment.
     fn touch(&mut self, inodes: &[InodeNumber], names: &[NameIn]) {
-        if self.hearing.is_none() {
+        if !self.is_on() {
             return;
         }
         let step = self.step;
@@ -424,14 +649,26 @@ impl Kept {
         (is_untouched && !self.changing.contains_key(&inode)) || mutated(Mutation::KeptBesideChanges)
     }
 
-    /// A question was answered with attributes.
-    fn see(&mut self, look: Look, found: &Attributes) {
+    /// A question was answered with attributes, and perhaps with what they last.
+    fn see(&mut self, look: Look, found: &Attributes, with: Option<InodeNumber>) {
         let is_shown = self.is_untouched(look.step, found.inode);
+        match with {
+            Some(directory) if is_shown && self.has_since(directory, look.step) => {
+                self.set_cover(found.inode, directory);
+            }
+            _ => self.uncover(found.inode),
+        }
         self.put(found, is_shown);
     }
 
     /// Keeps attributes, unless newer ones were seen. What has no name is not kept: it may be gone.
     fn put(&mut self, found: &Attributes, is_shown: bool) {
+        if found.kind != FileKind::Directory && found.links != 1 {
+            self.uncover(found.inode);
+        }
+        if !self.has_all && !self.attributes.contains_key(&found.inode) {
+            return;
+        }
         let kept = self.attributes.entry(found.inode).or_default();
         if found.revision < kept.revision {
             return;
@@ -447,36 +684,49 @@ impl Kept {
 
     /// A question found what a name stands for.
     fn find(&mut self, look: Look, at: &NameIn, name: Name) {
-        if self.is_untouched(look.step, at.directory) {
+        if self.is_untouched(look.step, at.directory) && self.has_since(at.directory, look.step) {
             self.set_name(at, name);
         }
     }
 
     /// A question found names behind a cookie.
     fn list(&mut self, look: Look, directory: InodeNumber, after: u64, listed: &Listed) {
-        let is_untouched = self.is_untouched(look.step, directory);
+        let is_untouched = self.is_untouched(look.step, directory) && self.has_since(directory, look.step);
         for entry in &listed.entries {
-            self.see(look, &entry.attributes);
+            let is_directory = entry.attributes.kind == FileKind::Directory;
+            let with = if is_directory { entry.attributes.inode } else { directory };
+            self.see(look, &entry.attributes, entry.lasts.then_some(with));
             if is_untouched {
                 let at = NameIn { directory, name: entry.name.clone() };
                 self.set_name(&at, Name::Leads(entry.attributes.inode));
             }
         }
+        if !is_untouched {
+            return;
+        }
         let known = self.directories.entry(directory).or_default();
-        if !is_untouched || known.listed_to != after {
+        if known.listed_to != after {
             return;
         }
         known.listed_to = listed.entries.last().map_or(after, |entry| entry.cookie);
         known.is_complete |= listed.is_end;
     }
 
-    /// A change of names has happened, and nothing else that touches these.
-    fn follow(&mut self, operation: &Operation, found: &Attributes, before: &[(NameIn, Option<Name>)]) {
+    /// A change of names has happened, and nothing else that touches these; whether nothing else has touched
+    /// the inode that has them.
+    fn follow(
+        &mut self,
+        operation: &Operation,
+        found: &Attributes,
+        before: &[(NameIn, Option<Name>)],
+        is_alone: bool,
+    ) {
         match operation {
             Operation::Create(at, _) | Operation::CreateOpen(at, ..) | Operation::Link(_, at) => {
                 self.set_name(at, Name::Leads(found.inode));
-                if found.kind == FileKind::Directory && matches!(operation, Operation::Create(..)) {
-                    // Unless something was made in it, or found, before this answer was here.
+                let is_made = found.kind == FileKind::Directory && matches!(operation, Operation::Create(..));
+                // Unless something was made in it, or found, before this answer was here.
+                if is_made && is_alone && self.has_all {
                     let empty = || Directory { is_complete: true, ..Directory::default() };
                     self.directories.entry(found.inode).or_insert_with(empty);
                 }
@@ -484,7 +734,7 @@ impl Kept {
             Operation::Unlink(at) => self.set_name(at, Name::Absent),
             Operation::RemoveDirectory(at) => {
                 self.set_name(at, Name::Absent);
-                self.drop_directory(found.inode);
+                self.leave_directory(found.inode);
             }
             Operation::Rename(from, to, mode) => self.follow_rename((from, to), *mode, found.inode, before),
             _ => {}
@@ -509,10 +759,79 @@ impl Kept {
             _ => Name::Absent,
         };
         if let (true, Some(replaced)) = (left == Name::Absent, replaced) {
-            self.drop_directory(replaced);
+            self.leave_directory(replaced);
         }
+        // Files last with the directories that they are in now.
+        let others = replaced.into_iter().filter(|inode| *inode != moved);
+        others.chain([moved]).for_each(|inode| self.uncover_file(inode));
         self.set_name(from, left);
         self.set_name(to, Name::Leads(moved));
+    }
+
+    /// A rename has happened, or not, of which nobody knows what it has touched.
+    fn forget_renamed(
+        &mut self,
+        (from, to): (&NameIn, &NameIn),
+        mode: RenameMode,
+        found: Option<&Attributes>,
+    ) {
+        match found {
+            // It has not happened.
+            None if !self.has_all => {}
+            // A file replaces a file only.
+            Some(moved)
+                if !self.has_all && moved.kind != FileKind::Directory && mode != RenameMode::Exchange =>
+            {
+                self.uncover(moved.inode);
+                for directory in [from.directory, to.directory] {
+                    if self.leased.since(directory).is_some() {
+                        self.drop_directory(directory);
+                        self.leased.insert(directory, self.step);
+                    }
+                }
+            }
+            _ => self.forget(),
+        }
+    }
+
+    /// What was made by this session under the lease of its directory lasts with that. The lease of a
+    /// directory is to be asked for: much will be made in it. Whether that is so.
+    fn cover_made(&mut self, operation: &Operation, made: &Attributes, began: Step) -> bool {
+        let (Operation::Create(at, _) | Operation::CreateOpen(at, ..)) = operation else { return false };
+        if self.leased.since(at.directory).is_none_or(|since| since > began) {
+            return false;
+        }
+        match made.kind {
+            FileKind::Directory => !self.has_all && self.leased.is_due_now(made.inode),
+            _ => {
+                self.set_cover(made.inode, at.directory);
+                false
+            }
+        }
+    }
+
+    /// Likewise of a file; a directory lasts with itself.
+    fn uncover_file(&mut self, inode: InodeNumber) {
+        if self.attributes.get(&inode).and_then(|kept| kept.cover).is_some_and(|c| c.directory != inode) {
+            self.uncover(inode);
+        }
+    }
+
+    /// A directory is gone.
+    fn leave_directory(&mut self, inode: InodeNumber) {
+        self.drop_directory(inode);
+        self.unlease(inode);
+    }
+
+    /// A directory is held no more. With the last one goes what is noted of changes.
+    fn unlease(&mut self, directory: InodeNumber) {
+        if !self.leased.remove(directory) || self.has_all {
+            return;
+        }
+        self.drop_directory(directory);
+        if !self.is_on() {
+            self.forget();
+        }
     }
 
     fn drop_directory(&mut self, inode: InodeNumber) {

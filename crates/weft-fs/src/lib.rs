@@ -6,12 +6,14 @@
 mod all_names;
 mod caller;
 mod copy;
+mod directory_leases;
 mod dirty;
 mod error;
 mod files;
 mod hearing;
 mod kept_names;
 mod lasting;
+mod leased;
 mod lockers;
 mod locks;
 mod mount;

@@ -12,14 +12,18 @@ use crate::write_back::WriteBack;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
+use std::time::Duration;
 use weft_client::File;
-use weft_rt::spawn;
 use weft_rt::sync::{Mutex, Notify, join_all};
+use weft_rt::{spawn, timeout};
 use weft_types::{Attributes, FileKind, InodeNumber};
 use weft_wire::files::{AttributeChanges, FileError, HoldMode, NameIn, Operation};
 
 /// The data of an inode with these attributes.
 type DataOf = Box<dyn Fn(&Attributes) -> Result<File, FsError>>;
+
+/// How often it is looked whether what a recall is about is here.
+const LOOKS_AGAIN: Duration = Duration::from_millis(20);
 
 /// A file as it was opened.
 pub(crate) struct Handle<S> {
@@ -299,23 +303,29 @@ impl<S: Shards> OpenFiles<S> {
     }
 
     /// Another mount waits until this one keeps no more than a mode of an inode; until its size is told,
-    /// where it may keep to write.
-    pub(crate) async fn answer(&self, inode: InodeNumber, keeps: HoldMode) -> Result<(), FsError> {
+    /// where it may keep to write. What is no open file is given back as the caller says.
+    pub(crate) async fn answer(
+        &self,
+        inode: InodeNumber,
+        keeps: HoldMode,
+        give_other: impl AsyncFnOnce() -> Result<(), FsError>,
+    ) -> Result<(), FsError> {
         // What is being made may be what the other one waits for.
         let last = self.last_created.get();
         loop {
             let created = self.created.notified();
             let is_making = self.creating.borrow().first().is_some_and(|first| *first <= last);
-            if self.get(inode).is_some() || !is_making {
+            if self.get(inode).is_some() || self.steady.kept().is_leased(inode) || !is_making {
                 break;
             }
-            created.await;
+            // A directory that is being made is not counted.
+            let _ = timeout(LOOKS_AGAIN, created).await;
         }
         // Or what is being opened. Otherwise nobody here uses it, whatever the shard knows.
         let unlisted = self.in_turn(inode, async || match self.get(inode) {
             Some(file) => Ok(Some(file)),
             None if keeps == HoldMode::Write => Ok(None),
-            None => self.release(inode).await.map(|()| None),
+            None => give_other().await.map(|()| None),
         });
         match (unlisted.await?, keeps) {
             (Some(file), HoldMode::Write) => file.tell().await,

@@ -165,7 +165,7 @@ mod tests {
             layout: [0; 12],
             revision: 0,
         };
-        ListedEntry { cookie, name: name.as_bytes().to_vec(), attributes }
+        ListedEntry { cookie, name: name.as_bytes().to_vec(), attributes, lasts: false }
     }
 
     /// Names and cookies of an answer, and how many inodes it gives.

@@ -75,6 +75,9 @@ fn operations() -> Vec<Operation> {
         Operation::Check(9),
         Operation::Use,
         Operation::State,
+        Operation::HoldDirectory(InodeNumber::ROOT),
+        Operation::Find(at(b"moved")),
+        Operation::List { directory: InodeNumber::ROOT, after: 0, limit: 10 },
     ]
 }
 

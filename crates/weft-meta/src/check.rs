@@ -185,11 +185,12 @@ impl Pass {
         if found != attributes.links {
             self.of_names(tables, TableFinding::Links { inode, said: attributes.links, found });
         }
+        let found = if is_root { Some(inode) } else { seen.parent };
+        let says_directory = attributes.kind == FileKind::Directory || parent != InodeNumber(0);
+        if says_directory && found.is_some() && (found != Some(parent) || seen.names > 1) {
+            self.of_names(tables, TableFinding::Parent { inode, said: parent, found });
+        }
         if attributes.kind == FileKind::Directory {
-            let found = if is_root { Some(inode) } else { seen.parent };
-            if found.is_some() && found != Some(parent) {
-                self.of_names(tables, TableFinding::Parent { directory: inode, said: parent, found });
-            }
             self.count(tables, inode, (seen.entries, seen.directories));
         }
         let is_listed = tables.get(&Key::orphan(inode)).is_some();

@@ -5,7 +5,7 @@ use crate::key::Key;
 use crate::medium::Medium;
 use crate::place::{LOG_BLOCK, Places};
 use crate::shard::{Inner, Shard};
-use crate::superblock::{FORMAT, Superblock};
+use crate::superblock::{FEATURES, FORMAT, Superblock};
 use crate::tree::{Tree, write_pages};
 use std::ops::Range;
 use std::rc::Rc;
@@ -85,7 +85,8 @@ async fn write<M: Medium>(inner: &Rc<Inner<M>>, checkpoint: &mut Checkpoint) -> 
     inner.prove().await?;
     let generation = inner.medium.generation();
     let root = rewritten.tree.root();
-    let superblock = Superblock { checkpoint: number, generation, log_next, root, ..newest };
+    let features = FEATURES;
+    let superblock = Superblock { features, checkpoint: number, generation, log_next, root, ..newest };
     inner.medium.write(superblock.block(), vec![Buf::from(superblock.encode())]).await?;
     if inner.medium.is_full() {
         discard(inner, newest.log_next..log_next, &rewritten.retired).await?;

@@ -56,13 +56,13 @@ pub enum TableFinding {
         /// Entries and directories that are there.
         found: (u64, u32),
     },
-    /// A directory says that it is in one where it has no name.
+    /// An inode says that it has its only name in a directory, and has it in another one, or several.
     Parent {
-        /// The directory.
-        directory: InodeNumber,
+        /// The inode.
+        inode: InodeNumber,
         /// Where it says that it is.
         said: InodeNumber,
-        /// Where its name is.
+        /// Where its name is, or one of them.
         found: Option<InodeNumber>,
     },
     /// An inode without a name is not to be purged, or one with a name is.
@@ -108,11 +108,12 @@ impl TableFinding {
             | TableFinding::Links { inode, .. }
             | TableFinding::Orphan { inode, .. }
             | TableFinding::NotReserved { inode }
+            | TableFinding::Parent { inode, .. }
             | TableFinding::Locks { inode }
             | TableFinding::Pieces { inode } => Some(*inode),
-            TableFinding::OtherHash { directory, .. }
-            | TableFinding::Counted { directory, .. }
-            | TableFinding::Parent { directory, .. } => Some(*directory),
+            TableFinding::OtherHash { directory, .. } | TableFinding::Counted { directory, .. } => {
+                Some(*directory)
+            }
             TableFinding::Answers { .. } => None,
         }
     }
@@ -145,8 +146,8 @@ impl fmt::Display for TableFinding {
                     "directory {directory} counts {said:?} entries and directories, {found:?} are there"
                 )
             }
-            TableFinding::Parent { directory, said, found } => {
-                write!(f, "directory {directory} says that it is in {said}, its name is in {found:?}")
+            TableFinding::Parent { inode, said, found } => {
+                write!(f, "inode {inode} says that its only name is in {said}, there is one in {found:?}")
             }
             TableFinding::Orphan { inode, links, is_listed } => {
                 write!(

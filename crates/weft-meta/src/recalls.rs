@@ -6,7 +6,7 @@
 
 use crate::tables::Tables;
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use weft_rt::sync::Notify;
 use weft_rt::{Instant, now, random_u64, timeout};
@@ -103,8 +103,10 @@ impl Recalls {
             Operation::Await(operation) => operation,
             operation => operation,
         };
-        let Operation::Hold(inode, mode @ (HoldMode::Read | HoldMode::Write)) = operation else {
-            return false;
+        let (inode, mode) = match operation {
+            Operation::Hold(inode, mode @ (HoldMode::Read | HoldMode::Write)) => (inode, mode),
+            Operation::HoldDirectory(inode) => (inode, &HoldMode::Read),
+            _ => return false,
         };
         let has_it = |(holder, held): (SessionId, HoldMode)| holder == request.session && held >= *mode;
         if tables.holders(*inode).any(has_it) && !mutated(Mutation::KeptFromItself) {
@@ -195,9 +197,14 @@ pub(crate) fn in_the_way(tables: &Tables, request: &FileRequest) -> Vec<Wanted> 
     if !matches!(operation, Operation::Release(..) | Operation::Reserve(..) | Operation::Unreserve(..)) {
         wanted.extend(others(InodeNumber::ROOT, HoldMode::Read, HoldMode::Open));
     }
+    // Whoever holds a directory knows its names and attributes.
+    for directory in changed_directories(tables, session, operation) {
+        wanted.extend(others(directory, HoldMode::Write, HoldMode::Open));
+    }
     match *operation {
         // It is given to one who is alone, and to nobody else.
         Operation::Hold(InodeNumber::ROOT, _) => wanted.clear(),
+        Operation::HoldDirectory(_) => {}
         Operation::Hold(inode, HoldMode::Read) => {
             wanted.extend(others(inode, HoldMode::Read, HoldMode::Read));
         }
@@ -212,6 +219,34 @@ pub(crate) fn in_the_way(tables: &Tables, request: &FileRequest) -> Vec<Wanted> 
         }
     }
     wanted
+}
+
+/// Directories of which an operation changes names, or attributes that last with them. Attributes of what the
+/// session holds to write last with none.
+fn changed_directories(tables: &Tables, session: SessionId, operation: &Operation) -> Vec<InodeNumber> {
+    let kept_with = |inode: InodeNumber| tables.inode(inode).and_then(|inode| inode.kept_with());
+    let with_named = |at: &NameIn| {
+        let named = tables.entry(at.directory, &at.name).and_then(|entry| kept_with(entry.inode));
+        [Some(at.directory), named]
+    };
+    let directories = match operation {
+        _ if mutated(Mutation::DirectoryNotRecalled) => Vec::new(),
+        Operation::Create(at, _) | Operation::CreateOpen(at, ..) => vec![Some(at.directory)],
+        Operation::Link(inode, at) => vec![Some(at.directory), kept_with(*inode)],
+        Operation::Unlink(at) | Operation::RemoveDirectory(at) => with_named(at).to_vec(),
+        Operation::Rename(from, to, _) => [with_named(from), with_named(to)].concat(),
+        Operation::Change(inode, _)
+        | Operation::SetXattr(inode, ..)
+        | Operation::RemoveXattr(inode, _)
+        | Operation::Hold(inode, HoldMode::Write)
+            if tables.hold_of(*inode, session) != Some(HoldMode::Write) =>
+        {
+            vec![kept_with(*inode)]
+        }
+        _ => Vec::new(),
+    };
+    let directories: BTreeSet<InodeNumber> = directories.into_iter().flatten().collect();
+    directories.into_iter().collect()
 }
 
 /// Inodes whose attributes an operation changes.

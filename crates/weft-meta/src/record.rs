@@ -60,7 +60,8 @@ pub struct Inode {
     /// Its attributes. Those of a directory have 2 links (0 once its name is gone), size 0, and the time of
     /// its last change apart from its entries.
     pub attributes: Attributes,
-    /// The directory that a directory is in; itself for the root, 0 for what is not a directory.
+    /// The directory that it has its only name in; itself for the root. 0 for a file without a name, for one
+    /// with several or that had several, and for one that was made before files had this.
     pub parent: InodeNumber,
     /// No byte was ever written from here on.
     pub reserved_end: u64,
@@ -75,6 +76,16 @@ impl Inode {
     /// Whether it is a directory.
     pub fn is_directory(&self) -> bool {
         self.attributes.kind == FileKind::Directory
+    }
+
+    /// The directory whose holders keep its attributes: itself, or the one of its only name (F4).
+    pub fn kept_with(&self) -> Option<InodeNumber> {
+        match self.is_directory() {
+            true => Some(self.attributes.inode),
+            false => {
+                Some(self.parent).filter(|parent| *parent != InodeNumber(0) && self.attributes.links == 1)
+            }
+        }
     }
 
     /// The inode as bytes.

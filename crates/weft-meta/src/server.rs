@@ -398,7 +398,7 @@ fn may_read_only(operation: &Operation) -> bool {
     match operation {
         Operation::Hold(_, mode) => *mode != HoldMode::Write,
         Operation::Release(_, changes) => *changes == AttributeChanges::default(),
-        Operation::Lock(..) | Operation::Unlock(..) => true,
+        Operation::HoldDirectory(_) | Operation::Lock(..) | Operation::Unlock(..) => true,
         operation => !operation.changes(),
     }
 }

@@ -12,7 +12,7 @@ use crate::place::{LOG_BLOCK, LOG_BLOCKS, LOG_BLOCKS_LEAST, Places, SUPERBLOCKS}
 use crate::recalls::{Recalls, Wanted, in_the_way, who_knows};
 use crate::record::{Inode, Part, ShardRecord};
 use crate::running_check::RunningCheck;
-use crate::superblock::{ShardName, Superblock, newest};
+use crate::superblock::{FEATURES, ShardName, Superblock, newest};
 use crate::tables::Tables;
 use crate::tree::{Tree, write_pages};
 use crate::waits::Waits;
@@ -196,6 +196,7 @@ pub async fn format_shard(medium: &impl Medium, format: &ShardFormat) -> Result<
     }
     let mut superblock = Superblock {
         name: format.name,
+        features: FEATURES,
         checkpoint: 1,
         // Whoever formats a shard may open it as well: its log is empty.
         generation: 0,
@@ -259,7 +260,12 @@ impl<M: Medium> Shard<M> {
         });
         begin_if_due(&inner);
         spawn(write_log(inner.clone(), log));
-        Ok(Shard(Rc::new(Handle(inner))))
+        let shard = Shard(Rc::new(Handle(inner)));
+        if superblock.features != FEATURES {
+            // A release of before would misread what this one writes.
+            shard.checkpoint().await?;
+        }
+        Ok(shard)
     }
 
     pub(crate) fn inner(&self) -> &Rc<Inner<M>> {
@@ -310,7 +316,11 @@ impl<M: Medium> Shard<M> {
         };
         inner.change(&changes);
         match request.operation {
-            Operation::Hold(..) | Operation::Release(..) => inner.follow_holds(),
+            Operation::Hold(..)
+            | Operation::HoldDirectory(_)
+            | Operation::Release(..)
+            | Operation::RemoveDirectory(_)
+            | Operation::Rename(..) => inner.follow_holds(),
             Operation::Lock(..) | Operation::Unlock(..) => inner.notify(),
             _ => {}
         }

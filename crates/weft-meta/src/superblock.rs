@@ -12,6 +12,13 @@ const MAGIC: [u8; 8] = *b"WEFTMETA";
 /// The newest format of a shard that this release reads and writes.
 pub(crate) const FORMAT: u16 = 1;
 
+/// A feature: files say which directory has their only name. A release that does not know it takes such a
+/// file for a directory where it gets another name, and loses count of its names.
+const FILES_SAY_DIRECTORY: u64 = 1;
+
+/// The features that a shard has which this release writes.
+pub(crate) const FEATURES: u64 = FILES_SAY_DIRECTORY;
+
 const CRC_AT: Range<usize> = BLOCK_SIZE - 4..BLOCK_SIZE;
 
 /// Checkpoints, blocks of the log and generations that no shard reaches.
@@ -43,6 +50,8 @@ pub(crate) struct Root {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Superblock {
     pub(crate) name: ShardName,
+    /// What a release has to know that opens it.
+    pub(crate) features: u64,
     /// Counts checkpoints from 1. The newer of two good slots holds.
     pub(crate) checkpoint: u64,
     /// The generation of the server that wrote it.
@@ -71,7 +80,7 @@ impl Superblock {
         let mut e = Encoder::with_capacity(BLOCK_SIZE);
         e.bytes(&MAGIC).u16(FORMAT).u16(self.name.shard).u32(self.log_blocks);
         // Behind the name: what a release that does not know it must not open the shard for.
-        e.u64(self.name.file_system).u64(0);
+        e.u64(self.name.file_system).u64(self.features);
         e.u64(self.checkpoint).u64(self.generation).u64(self.log_next);
         let root = self.root.unwrap_or(Root { page: PageRef { block: 0, crc: 0 }, level: 0 });
         e.u8(self.root.is_some().into()).u8(root.level).u64(root.page.block).u32(root.page.crc);
@@ -104,15 +113,14 @@ impl Superblock {
         if format != FORMAT {
             return Err(MetaError::Version { found: format, newest: FORMAT });
         }
-        let (superblock, features) =
-            Superblock::fields(&mut d).map_err(|error| damaged(error.to_string()))?;
-        match features {
+        let superblock = Superblock::fields(&mut d).map_err(|error| damaged(error.to_string()))?;
+        match superblock.features & !FEATURES {
             0 => Ok(superblock),
-            features => Err(MetaError::Features(features)),
+            unknown => Err(MetaError::Features(unknown)),
         }
     }
 
-    fn fields(d: &mut Decoder<'_>) -> Result<(Superblock, u64), DecodeError> {
+    fn fields(d: &mut Decoder<'_>) -> Result<Superblock, DecodeError> {
         let (shard, log_blocks) = (d.u16()?, d.u32()?);
         let name = ShardName { file_system: d.u64()?, shard };
         let features = d.u64()?;
@@ -131,7 +139,7 @@ impl Superblock {
         ];
         match checks.into_iter().find(|(.., is_good)| !is_good) {
             Some((field, value, _)) => Err(DecodeError::Invalid { field, value }),
-            None => Ok((Superblock { name, checkpoint, generation, log_blocks, log_next, root }, features)),
+            None => Ok(Superblock { name, features, checkpoint, generation, log_blocks, log_next, root }),
         }
     }
 }

@@ -186,6 +186,12 @@ impl Tables {
         self.get(&Key::inode(inode)).map(|bytes| Inode::decode(bytes).expect("values are checked"))
     }
 
+    /// In which mode a session holds an inode, if it does.
+    pub(crate) fn hold_of(&self, inode: InodeNumber, session: SessionId) -> Option<HoldMode> {
+        let value = self.get(&Key::held(inode, session))?;
+        Some(decode_hold(value).expect("values are checked"))
+    }
+
     /// Whether a session has an inode open.
     pub fn is_held(&self, inode: InodeNumber) -> bool {
         self.holders(inode).next().is_some()

@@ -98,7 +98,7 @@ fn count(users: &mut BTreeMap<SessionId, ShardUser>, key: &Key, value: &Value) {
     });
     user.locks += u64::from(is_lock);
     match held {
-        Some(InodeNumber::ROOT) => user.has_all_names = true,
+        Some(InodeNumber::ROOT) if is_all_names(value) => user.has_all_names = true,
         Some(_) => match decode_hold(value).expect("values are checked") {
             HoldMode::Open => user.open += 1,
             HoldMode::Read => user.read += 1,
@@ -106,4 +106,9 @@ fn count(users: &mut BTreeMap<SessionId, ShardUser>, key: &Key, value: &Value) {
         },
         None => {}
     }
+}
+
+/// Whether a hold of the root stands for all names.
+fn is_all_names(value: &Value) -> bool {
+    decode_hold(value).expect("values are checked") == HoldMode::Write
 }

@@ -87,8 +87,9 @@ fn a_shard_answers_like_a_file_system_in_memory() {
         Sim::new(seed).block_on(async {
             let mut client = Client::start().await;
             for _ in 0..700 {
-                let operation = match random_below(6) {
-                    0 => client.model.any_lock_operation(&mut random_below),
+                let operation = match random_below(12) {
+                    0 | 1 => client.model.any_lock_operation(&mut random_below),
+                    2 => client.model.any_hold_of_directory(&mut random_below),
                     _ => client.model.any_operation(&mut random_below),
                 };
                 client.step(operation).await;

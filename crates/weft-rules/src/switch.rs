@@ -138,6 +138,9 @@ mutations! {
     KeptFromItself, "F4", "kept-from-itself", "Who gives back a part waits for another one.";
     NamesKept, "F4", "names-kept", "Names that are given back are answered without asking.";
     KeptBesideChanges, "F4", "kept-beside-changes", "Answers fill what is kept, whatever has changed since.";
+    DirectoryNotRecalled, "F4", "directory-not-recalled", "What is kept with a directory changes.";
+    WrittenLasts, "F4", "written-lasts", "Attributes are kept of what another session writes.";
+    DirectoryKept, "F4", "directory-kept", "A directory that is given back is answered for without asking.";
     GoneUnsaid, "F4", "gone-unsaid", "A name goes of a file that the shard does not know to be open.";
     GivenUnsaid, "F4", "given-unsaid", "All names go back without a word of files that are open.";
     NamesStay, "F4", "names-stay", "All names go back while the kernel has some of them.";

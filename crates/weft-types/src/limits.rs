@@ -149,6 +149,9 @@ pub const FUSE_LOCK_WAITS_MAX: usize = 512;
 /// Names, and inodes, of which a mount keeps what it knows without asking: some 300 bytes each.
 pub const KEPT_NAMES_MAX: u32 = 200_000;
 
+/// Directories that a mount holds to read: a record of some 20 bytes each in the shard.
+pub const DIRECTORY_LEASES_MAX: u32 = 16_384;
+
 /// Recalls that one answer of a shard carries: the rest comes with the next one.
 pub const RECALLS_MAX: u32 = 1024;
 

@@ -355,7 +355,7 @@ impl Tree for Memory {
         let mut entries = Vec::new();
         for (name, inode) in names {
             let attributes = self.with(InodeNumber(inode), |node| Ok(node.attributes))?;
-            entries.push(ListedEntry { cookie: cookie(&name), name, attributes });
+            entries.push(ListedEntry { cookie: cookie(&name), name, attributes, lasts: false });
         }
         entries.retain(|entry| entry.cookie > after);
         entries.sort_by(|a, b| (a.cookie, &a.name).cmp(&(b.cookie, &b.name)));

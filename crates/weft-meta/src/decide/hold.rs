@@ -15,10 +15,22 @@ impl Draft<'_> {
         if found.attributes.links == 0 && !self.tables.is_held(inode) {
             return Err(FileError::Stale);
         }
-        if inode == InodeNumber::ROOT && mode == HoldMode::Write && self.is_beside_others() {
-            return Err(FileError::Busy);
+        match (inode, mode) {
+            (InodeNumber::ROOT, HoldMode::Write) if self.is_beside_others() => return Err(FileError::Busy),
+            (InodeNumber::ROOT, HoldMode::Write | HoldMode::Open) => {}
+            _ if found.is_directory() => return Err(FileError::IsDirectory),
+            _ => {}
         }
         self.put_hold(inode, mode);
+        Ok(Answer::Attributes(self.seen(&found)))
+    }
+
+    /// The session keeps names and attributes of a directory.
+    pub(super) fn hold_directory(&mut self, inode: InodeNumber) -> Result<Answer, FileError> {
+        let found = self.living_directory(inode)?;
+        if self.tables.hold_of(inode, self.session) < Some(HoldMode::Read) {
+            self.put_hold(inode, HoldMode::Read);
+        }
         Ok(Answer::Attributes(self.seen(&found)))
     }
 

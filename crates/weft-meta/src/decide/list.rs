@@ -32,7 +32,7 @@ impl Draft<'_> {
             // What a check would find does not hide the others.
             let Ok(inode) = self.inode(entry.inode) else { continue };
             let attributes = self.seen(&inode);
-            listed.entries.push(ListedEntry { cookie, name: name.to_vec(), attributes });
+            listed.entries.push(ListedEntry { cookie, name: name.to_vec(), attributes, lasts: false });
         }
         Ok(Answer::Listed(listed))
     }

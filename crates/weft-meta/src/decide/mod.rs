@@ -4,6 +4,7 @@
 mod attributes;
 mod draft;
 mod hold;
+mod lasting;
 mod list;
 mod lock;
 mod names;
@@ -57,6 +58,7 @@ pub fn decide(tables: &Tables, request: &FileRequest, now: FileTime, limits: Lim
     if !request.operation.changes() {
         let mut draft = Draft::new(tables, request.session, now);
         let answer = carry_out(&mut draft, &request.operation).unwrap_or_else(Answer::Failed);
+        let answer = draft.with_what_lasts(answer);
         debug_assert!(draft.changes.is_empty(), "{:?} changes something", request.operation);
         return Decision { changes: Vec::new(), answer };
     }
@@ -130,6 +132,7 @@ fn carry_out(draft: &mut Draft<'_>, operation: &Operation) -> Result<Answer, Fil
         Operation::SetXattr(inode, name, value, mode) => draft.set_xattr(*inode, name, value, *mode),
         Operation::RemoveXattr(inode, name) => draft.remove_xattr(*inode, name),
         Operation::Hold(inode, mode) => draft.hold(*inode, *mode),
+        Operation::HoldDirectory(inode) => draft.hold_directory(*inode),
         Operation::Release(inode, changes) => draft.release(*inode, changes),
         Operation::Reserve(inode, end) => draft.move_end(*inode, *end, u64::max),
         Operation::Unreserve(inode, end) => draft.move_end(*inode, *end, u64::min),

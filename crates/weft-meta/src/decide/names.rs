@@ -3,8 +3,8 @@
 use super::draft::Draft;
 use crate::key::Key;
 use crate::record::{Entry, Inode};
-use weft_types::InodeNumber;
 use weft_types::limits::FILE_LINKS_MAX;
+use weft_types::{FileKind, InodeNumber};
 use weft_wire::files::{Answer, FileError, NameIn};
 
 impl Draft<'_> {
@@ -35,11 +35,13 @@ impl Draft<'_> {
             return Err(FileError::TooManyLinks);
         }
         attributes.links += 1;
+        let is_only_name = attributes.links == 1;
         let entry = Entry { inode: attributes.inode, kind: attributes.kind };
         if inode.is_unnamed {
             inode.is_unnamed = false;
             self.delete(Key::orphan(entry.inode));
         }
+        inode.parent = if is_only_name { at.directory } else { InodeNumber(0) };
         self.put_changed(&mut inode);
         self.add_entry(at, entry);
         Ok(Answer::Attributes(inode.attributes))
@@ -70,12 +72,18 @@ impl Draft<'_> {
         Ok(Answer::Attributes(self.seen(&inode)))
     }
 
-    /// Counts one name less of an inode, whose entry is removed or replaced. A directory has one name.
+    /// Counts one name less of an inode, whose entry is removed or replaced. A directory has one name; the
+    /// session does not hold it any more: it would never be purged.
     pub(super) fn drop_name(&mut self, inode: &mut Inode) {
+        let number = inode.attributes.inode;
         let links = &mut inode.attributes.links;
-        *links = if inode.parent == InodeNumber(0) { *links - 1 } else { 0 };
+        *links = if inode.attributes.kind == FileKind::Directory { 0 } else { *links - 1 };
         if *links == 0 {
-            self.orphan(inode.attributes.inode);
+            self.orphan(number);
+        }
+        if inode.is_directory() && self.tables.hold_of(number, self.session).is_some() {
+            self.drop_locks(number);
+            self.delete(Key::held(number, self.session));
         }
         self.put_changed(inode);
     }

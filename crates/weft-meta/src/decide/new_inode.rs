@@ -49,8 +49,8 @@ impl Draft<'_> {
         }
         let mut inode = Inode { reserved_end, ..self.make(&directory, made)? };
         inode.attributes.links = if inode.is_directory() { 2 } else { 1 };
+        inode.parent = at.directory;
         if inode.is_directory() {
-            inode.parent = at.directory;
             self.put(
                 Key::part(inode.attributes.inode, 0),
                 Part { modified: self.now, ..Part::default() }.encode(),

@@ -83,7 +83,7 @@ impl Draft<'_> {
 
     /// Puts an inode that has a name in this directory now.
     fn put_moved(&mut self, mut inode: Inode, directory: InodeNumber) -> Inode {
-        if inode.is_directory() {
+        if inode.is_directory() || inode.attributes.links == 1 {
             inode.parent = directory;
         }
         self.put_changed(&mut inode);

@@ -12,6 +12,7 @@ mod counters;
 mod crowd;
 mod cut;
 mod device;
+mod directories;
 mod drive;
 mod endings;
 mod fenced;
@@ -101,6 +102,8 @@ pub enum Scenario {
     Unsaid,
     /// A mount that is alone changes names that it looks for at the same time.
     NamesChanged,
+    /// A mount holds a directory in which another mount changes names, attributes and sizes.
+    DirectoryKept,
     /// A mount writes to what others read all the time.
     Readers,
     /// A lock changes hands as its holder dies.
@@ -201,6 +204,7 @@ pub fn run_seed(
                     Scenario::NamesKept => fenced::run_names().await,
                     Scenario::Unsaid => fenced::run_unsaid().await,
                     Scenario::NamesChanged => fenced::run_changed_names().await,
+                    Scenario::DirectoryKept => directories::run().await,
                     Scenario::Fenced => fenced::run().await,
                     Scenario::SharedFiles => files::run_shared().await,
                 }

@@ -113,6 +113,8 @@ pub struct ListedEntry {
     pub name: Vec<u8>,
     /// What it names.
     pub attributes: Attributes,
+    /// The attributes last, as those of [`Answer::Lasting`].
+    pub lasts: bool,
 }
 
 /// Entries of a directory.
@@ -143,6 +145,9 @@ pub struct Recall {
 pub enum Answer {
     /// Attributes of what was found, made, linked, unlinked, renamed or changed, after that.
     Attributes(Attributes),
+    /// Likewise, of what was found. Nobody else changes them as long as the session holds this directory to
+    /// read: the inode itself, or the directory of its only name. To sessions only that hold it.
+    Lasting(Attributes, InodeNumber),
     /// It is done.
     Done,
     /// Entries of a directory.
@@ -175,13 +180,7 @@ impl Answer {
             Answer::Done => {
                 e.u8(2);
             }
-            Answer::Listed(listed) => {
-                e.u8(3).u64(listed.parent).u8(listed.is_end.into()).u32(listed.entries.len() as u32);
-                for entry in &listed.entries {
-                    encode_bytes(e.u64(entry.cookie), &entry.name);
-                    encode_attributes(e, &entry.attributes);
-                }
-            }
+            Answer::Listed(listed) => encode_listed(e, listed),
             Answer::Bytes(bytes) => encode_bytes(e.u8(4), bytes),
             Answer::Names(names) => {
                 e.u8(5).u32(names.len() as u32);
@@ -206,6 +205,9 @@ impl Answer {
             Answer::Check(check) => check.encode(e.u8(10)),
             Answer::Use(used) => used.encode(e.u8(11)),
             Answer::State(state) => state.encode(e.u8(12)),
+            Answer::Lasting(attributes, directory) => {
+                encode_attributes(e.u8(13).u64(directory.0), attributes)
+            }
         }
     }
 
@@ -218,7 +220,7 @@ impl Answer {
         Ok(match number {
             1 => Answer::Attributes(decode_attributes(d)?),
             2 => Answer::Done,
-            3 => Answer::Listed(decode_listed(d)?),
+            3 => Answer::Listed(decode_listed(d, false)?),
             4 => Answer::Bytes(decode_bytes(d, "bytes", LINK_TARGET_BYTES_MAX.max(XATTR_VALUE_BYTES_MAX))?),
             5 => {
                 let count = decode_count(d, "names", XATTR_NAMES_BYTES_MAX as u32)?;
@@ -245,12 +247,31 @@ impl Answer {
             10 => Answer::Check(TableCheck::decode(d)?),
             11 => Answer::Use(UseOfShard::decode(d)?),
             12 => Answer::State(ShardState::decode(d)?),
+            13 => {
+                let directory = InodeNumber(d.u64()?);
+                Answer::Lasting(decode_attributes(d)?, directory)
+            }
+            14 => Answer::Listed(decode_listed(d, true)?),
             n => return Err(DecodeError::Invalid { field: "answer", value: n.into() }),
         })
     }
 }
 
-fn decode_listed(d: &mut Decoder<'_>) -> Result<Listed, DecodeError> {
+/// Which entries last is said where some do: only sessions that hold directories know what it means.
+fn encode_listed(e: &mut Encoder, listed: &Listed) {
+    let some_last = listed.entries.iter().any(|entry| entry.lasts);
+    e.u8(if some_last { 14 } else { 3 });
+    e.u64(listed.parent).u8(listed.is_end.into()).u32(listed.entries.len() as u32);
+    for entry in &listed.entries {
+        encode_bytes(e.u64(entry.cookie), &entry.name);
+        encode_attributes(e, &entry.attributes);
+        if some_last {
+            e.u8(entry.lasts.into());
+        }
+    }
+}
+
+fn decode_listed(d: &mut Decoder<'_>, some_last: bool) -> Result<Listed, DecodeError> {
     let parent = InodeNumber(d.u64()?).0;
     let is_end = decode_bool(d, "end of a directory")?;
     let count = decode_count(d, "entries", 2 * LISTED_ENTRIES_MAX)?;
@@ -258,7 +279,9 @@ fn decode_listed(d: &mut Decoder<'_>) -> Result<Listed, DecodeError> {
     for _ in 0..count {
         let cookie = d.u64()?;
         let name = decode_bytes(d, "name", FILE_NAME_BYTES_MAX)?;
-        entries.push(ListedEntry { cookie, name, attributes: decode_attributes(d)? });
+        let attributes = decode_attributes(d)?;
+        let lasts = some_last && decode_bool(d, "whether attributes last")?;
+        entries.push(ListedEntry { cookie, name, attributes, lasts });
     }
     Ok(Listed { parent, entries, is_end })
 }

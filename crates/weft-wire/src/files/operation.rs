@@ -146,7 +146,7 @@ pub enum Operation {
     Link(InodeNumber, NameIn),
     /// Removes a name of what is not a directory.
     Unlink(NameIn),
-    /// Removes an empty directory.
+    /// Removes an empty directory. The session does not hold it any more.
     RemoveDirectory(NameIn),
     /// Gives what has the first name the second one.
     Rename(NameIn, NameIn, RenameMode),
@@ -174,8 +174,9 @@ pub enum Operation {
     /// The session has the inode open, and may do with it from now on what the mode says, which may be less
     /// than until now. It is not purged before the session has released it or is over, whether or not it
     /// has a name. Refused if it has no name, and nobody holds it, and as long as another session holds it in
-    /// a mode that does not go with this one (F4). The root directory to write stands for all names and
-    /// attributes: it is refused as long as another session holds anything.
+    /// a mode that does not go with this one (F4). Of directories there is only the root to write, which
+    /// stands for all names and attributes, and is refused as long as another session holds anything; and to
+    /// open, which gives these back.
     Hold(InodeNumber, HoldMode),
     /// Changes attributes, and the session has the inode open no more.
     Release(InodeNumber, AttributeChanges),
@@ -210,6 +211,10 @@ pub enum Operation {
     Use,
     /// What the shard is made of, and what it has done.
     State,
+    /// The session holds a directory to read (F4): its names and attributes stay as they are, and so do the
+    /// attributes of what has its only name there, unless another session holds that to write. Less than the
+    /// session holds already is not taken for it. Given back by [`Operation::Release`].
+    HoldDirectory(InodeNumber),
 }
 
 impl Operation {
@@ -240,6 +245,7 @@ impl Operation {
             | Operation::SetXattr(inode, ..)
             | Operation::RemoveXattr(inode, _)
             | Operation::Hold(inode, _)
+            | Operation::HoldDirectory(inode)
             | Operation::Release(inode, _)
             | Operation::Reserve(inode, _)
             | Operation::Unreserve(inode, _)
@@ -308,6 +314,7 @@ impl Operation {
             | Operation::SetXattr(..)
             | Operation::RemoveXattr(..)
             | Operation::Hold(..)
+            | Operation::HoldDirectory(_)
             | Operation::Release(..)
             | Operation::Reserve(..)
             | Operation::Unreserve(..)
@@ -397,6 +404,7 @@ impl Operation {
                 e.u64(*start).u64(*last);
             }
             Operation::FindLock(inode, lock) => lock.encode(e.u8(26).u64(inode.0)),
+            Operation::HoldDirectory(inode) => encode_of_inode(e, 30, *inode),
             of_server => of_server.encode_of_server(e),
         }
     }
@@ -461,6 +469,7 @@ impl Operation {
             27 => Operation::Check(d.u64()?),
             28 => Operation::Use,
             29 => Operation::State,
+            30 => Operation::HoldDirectory(decode_inode(d)?),
             AWAIT if may_await => Operation::Await(Box::new(Operation::decode_some(d, false)?)),
             n => return Err(DecodeError::Invalid { field: "operation", value: n.into() }),
         })

@@ -40,6 +40,7 @@ variants!(Operation {
     Check,
     Use,
     State,
+    HoldDirectory,
 });
 variants!(Answer {
     Attributes,
@@ -54,6 +55,7 @@ variants!(Answer {
     Check,
     Use,
     State,
+    Lasting,
 });
 
 fn at(name: &[u8]) -> NameIn {
@@ -111,6 +113,7 @@ fn operations() -> Vec<Operation> {
         Operation::Check(0x0404),
         Operation::Use,
         Operation::State,
+        Operation::HoldDirectory(inode),
     ]
 }
 
@@ -191,11 +194,12 @@ fn answers() -> Vec<Answer> {
         layout: [1, 0, 2, 0, 64, 0, 0, 0, 4, 0, 0, 0],
         revision: 9,
     };
-    let entry = ListedEntry { cookie: 0x5555, name: b"name".to_vec(), attributes };
+    let entry = ListedEntry { cookie: 0x5555, name: b"name".to_vec(), attributes, lasts: false };
+    let lasting = ListedEntry { cookie: 0x6666, name: b"other".to_vec(), attributes, lasts: true };
     vec![
         Answer::Attributes(attributes),
         Answer::Done,
-        Answer::Listed(Listed { parent: 5, entries: vec![entry], is_end: true }),
+        Answer::Listed(Listed { parent: 5, entries: vec![entry.clone()], is_end: true }),
         Answer::Bytes(b"../target".to_vec()),
         Answer::Names(vec![b"user.a".to_vec(), b"user.b".to_vec()]),
         Answer::Failed(FileError::NotEmpty),
@@ -210,6 +214,8 @@ fn answers() -> Vec<Answer> {
         Answer::Check(a_check()),
         Answer::Use(a_use()),
         Answer::State(a_state()),
+        Answer::Lasting(attributes, InodeNumber::new(3, 5)),
+        Answer::Listed(Listed { parent: 5, entries: vec![entry, lasting], is_end: true }),
     ]
 }
 
