@@ -24,7 +24,7 @@ use weft_wire::files::{AttributeChanges, Operation};
 const PAUSE_FIRST: Duration = Duration::from_secs(1);
 const PAUSE_LONGEST: Duration = Duration::from_secs(64);
 
-/// Directories of which that is known; beyond that it begins anew.
+/// Directories whose pauses are kept. When there are more, all of them are forgotten.
 const PAUSES: usize = 4_096;
 
 /// Leases that are given back at once.
