@@ -1,6 +1,6 @@
 //! Several managers, one of which leads.
 
-mod fabric;
+use crate::fabric;
 
 use fabric::*;
 use std::time::Duration;

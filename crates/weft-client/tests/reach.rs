@@ -1,7 +1,7 @@
 //! A client that cannot reach a node says so to the manager, in its log and in its errors; a slow drive
 //! is no lost path.
 
-mod fabric;
+use crate::fabric;
 
 use fabric::*;
 use std::time::Duration;

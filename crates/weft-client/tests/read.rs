@@ -1,6 +1,6 @@
 //! Reads from replicas that are slow, or do not answer.
 
-mod fabric;
+use crate::fabric;
 
 use fabric::*;
 use std::time::Duration;

@@ -1,6 +1,6 @@
 //! Watermarks reach replicas even where nothing else is sent.
 
-mod fabric;
+use crate::fabric;
 
 use fabric::*;
 use std::time::Duration;

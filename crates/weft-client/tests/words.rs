@@ -1,6 +1,6 @@
 //! What a client says to people: why its session is over, and which drive made a request slow.
 
-mod fabric;
+use crate::fabric;
 
 use fabric::*;
 use std::fmt::Debug;

@@ -1,6 +1,6 @@
 //! Writes that meet what is rare: lost answers, full drives, strange answers, callers who give up, wrong clocks.
 
-mod fabric;
+use crate::fabric;
 
 use fabric::*;
 use std::cell::Cell;

@@ -1,6 +1,6 @@
 //! The backups that the manager takes by itself, over virtual hours.
 
-mod harness;
+use crate::harness;
 
 use harness::*;
 use std::cell::{Cell, RefCell};

@@ -1,6 +1,6 @@
 //! Devices of several parts: they fail, are emptied, replaced and forgotten together (P5).
 
-mod harness;
+use crate::harness;
 
 use harness::*;
 use std::collections::BTreeSet;

@@ -1,7 +1,7 @@
 //! File systems, as tools and clients ask for them: what they list, who attaches what, and who has to know
 //! them.
 
-mod harness;
+use crate::harness;
 
 use harness::*;
 use weft_api::{ApiAnswer, ApiRequest, ErrorCode, FileSystemInfo, Health, VolumeInfo};

@@ -1,7 +1,7 @@
 //! Floors of groups (R7). Targets of an older release do not know them: they serve no drive of a group that
 //! has a floor, and none of their drives becomes a member of one. Rounds that come to nothing become rare.
 
-mod harness;
+use crate::harness;
 
 use harness::*;
 use std::rc::Rc;

@@ -1,6 +1,6 @@
 //! A manager whose store's base catches up while it runs, and that dies at any write around that.
 
-mod harness;
+use crate::harness;
 
 use harness::*;
 use weft_api::{ApiRequest, SettingsWish};

@@ -1,7 +1,7 @@
 //! Targets are sent what has changed in the map where that leads on from what they have, and whole maps where
 //! it does not (C8).
 
-mod harness;
+use crate::harness;
 
 use harness::*;
 use std::rc::Rc;

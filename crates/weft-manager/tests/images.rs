@@ -2,9 +2,9 @@
 //! it.
 //!
 //! The files are made once, by that program, and are never made again:
-//! `WEFT_BLESS_IMAGES=1 cargo test -p weft-manager --test images` makes new ones, for a format that follows.
+//! `WEFT_BLESS_IMAGES=1 cargo test -p weft-manager --test suite images` makes new ones, for a format that follows.
 
-mod harness;
+use crate::harness;
 
 use flate2::Compression;
 use flate2::read::GzDecoder;

@@ -1,6 +1,6 @@
 //! Sessions with several lanes: who gets them, and what becomes of their slots (P6, P7).
 
-mod harness;
+use crate::harness;
 
 use harness::*;
 use std::rc::Rc;

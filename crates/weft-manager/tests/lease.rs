@@ -1,6 +1,6 @@
 //! Joining, leases, and leaving: who is let in, who is evicted, and not one moment too early.
 
-mod harness;
+use crate::harness;
 
 use harness::*;
 use std::rc::Rc;

@@ -1,6 +1,6 @@
 //! Clients that cannot reach a node which the manager reaches: its members leave their groups, and come back.
 
-mod harness;
+use crate::harness;
 
 use harness::*;
 use std::rc::Rc;

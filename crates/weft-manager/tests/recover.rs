@@ -1,6 +1,6 @@
 //! Recovery of the map from the copies on the drives.
 
-mod harness;
+use crate::harness;
 
 use harness::*;
 use proptest::prelude::*;

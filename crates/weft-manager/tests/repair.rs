@@ -1,6 +1,6 @@
 //! What people can do about faults: the check, sessions of clients that have died, settings, and losses.
 
-mod harness;
+use crate::harness;
 
 use harness::*;
 use std::rc::Rc;

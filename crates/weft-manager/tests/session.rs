@@ -1,6 +1,6 @@
 //! Attach, detach, expiry: what everyone has heard before the client may go on.
 
-mod harness;
+use crate::harness;
 
 use harness::*;
 use std::rc::Rc;

@@ -1,6 +1,6 @@
 //! A manager on an old copy of its store: it must not bring back what was evicted since.
 
-mod harness;
+use crate::harness;
 
 use harness::*;
 use std::rc::Rc;

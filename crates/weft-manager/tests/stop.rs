@@ -1,7 +1,7 @@
 //! A target that is stopped in order: its drives leave their groups at once, where others are up to date
 //! and say so.
 
-mod harness;
+use crate::harness;
 
 use harness::*;
 use std::rc::Rc;

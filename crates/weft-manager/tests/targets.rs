@@ -1,6 +1,6 @@
 //! Nodes with several targets: each has its own lease, and they come and go as one process (P1 to P4).
 
-mod harness;
+use crate::harness;
 
 use harness::*;
 use std::rc::Rc;

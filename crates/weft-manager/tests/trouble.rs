@@ -1,6 +1,6 @@
 //! What the manager says of troubles, and what it remembers of them: by the answers that tools get.
 
-mod harness;
+use crate::harness;
 
 use harness::*;
 use std::collections::BTreeSet;

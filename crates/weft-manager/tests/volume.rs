@@ -1,6 +1,6 @@
 //! Volumes and the manager's own death: a change happened or did not, and what was begun goes on.
 
-mod harness;
+use crate::harness;
 
 use harness::*;
 use std::time::Duration;

@@ -1,7 +1,7 @@
 //! The store through its face, on simulated disks without power cuts: versions, reads, marks, groups, full
 //! drives, damage.
 
-mod model;
+use crate::model;
 
 use model::*;
 use std::rc::Rc;

@@ -2,9 +2,9 @@
 //! that, with subsets of what was not flushed lost, kept or torn: whatever is left opens, and holds what
 //! the drive held. Until an older program refuses the drive, nothing of it but labels has changed.
 
-mod cuts;
-mod image;
-mod model;
+use crate::cuts;
+use crate::image;
+use crate::model;
 
 use cuts::*;
 use image::*;

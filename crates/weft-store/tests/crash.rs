@@ -2,7 +2,7 @@
 //! nothing is torn, no space is lost. The workload wraps the log, takes checkpoints, discards, fills the
 //! drive, and commits many writers together.
 
-mod model;
+use crate::model;
 
 use model::*;
 use std::cell::RefCell;

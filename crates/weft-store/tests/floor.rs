@@ -1,6 +1,6 @@
 //! The floor of a group (R7): below it tombstones count as never written, whether they are in the map or not.
 
-mod model;
+use crate::model;
 
 use model::*;
 use std::cell::Cell;

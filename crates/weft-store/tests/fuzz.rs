@@ -5,7 +5,7 @@
 //!
 //! `WEFT_STORE_FACTOR=n` tries n times as many sequences.
 
-mod model;
+use crate::model;
 
 use model::*;
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,10 +1,10 @@
 //! Pins the drive format: an image made by each format version must open, read back and check for ever, and
 //! what is written today must have the same bytes as what the present version wrote first.
 //!
-//! `WEFT_BLESS=1 cargo test -p weft-store --test golden` makes the images of the present version again:
+//! `WEFT_BLESS=1 cargo test -p weft-store --test suite golden` makes the images of the present version again:
 //! only together with a new format version and an entry in docs/format/drive.md.
 
-mod model;
+use crate::model;
 
 use model::*;
 use std::fmt::Write as _;

@@ -1,10 +1,10 @@
 //! Drives as the program of each format left them: each must open, hold exactly what was on it, and be in good order.
 //!
 //! The files of a format are made once, by the program that writes that format, and are never made again:
-//! `WEFT_BLESS_IMAGES=1 cargo test -p weft-store --test images` makes those of the present one.
+//! `WEFT_BLESS_IMAGES=1 cargo test -p weft-store --test suite images` makes those of the present one.
 
-mod image;
-mod model;
+use crate::image;
+use crate::model;
 
 use image::*;
 use model::*;

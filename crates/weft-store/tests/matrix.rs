@@ -5,9 +5,9 @@
 //!
 //! `WEFT_STORE_FACTOR=n` tries n workloads and n times the subsets; `-- --nocapture` shows what was tried.
 
-mod cuts;
-mod ledger;
-mod model;
+use crate::cuts;
+use crate::ledger;
+use crate::model;
 
 use cuts::*;
 use ledger::*;

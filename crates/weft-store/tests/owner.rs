@@ -1,7 +1,7 @@
 //! What it costs to delete an owner as a whole: work for each chunk that it has, and nothing for a byte of
 //! it.
 
-mod model;
+use crate::model;
 
 use model::*;
 use weft_rt::sim::{Sim, SimDisk};

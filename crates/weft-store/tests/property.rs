@@ -1,7 +1,7 @@
 //! Random operations against a model of one replica (the protocol's `on_write`, `advance`, `settle`), with
 //! reopens in between; and readers beside writers that reuse places as early as they may.
 
-mod model;
+use crate::model;
 
 use model::*;
 use proptest::prelude::*;

@@ -1,6 +1,6 @@
 //! Admission (R1, R2), the version rule as seen over the wire (R3, R8, R9), and fencing.
 
-mod fabric;
+use crate::fabric;
 
 use fabric::*;
 use std::time::Duration;

@@ -1,7 +1,7 @@
 //! Random crashes, power cuts, evictions and cuts of the network under concurrent writers: what was acknowledged is
 //! on every in-sync replica in the end, no block holds what was never written there, and a sweep makes all equal.
 
-mod fabric;
+use crate::fabric;
 
 use fabric::*;
 use std::cell::{Cell, RefCell};

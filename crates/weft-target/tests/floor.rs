@@ -1,7 +1,7 @@
 //! A floor rises (R7): members close below it, say what is open, and are open again once a map says how it
 //! came out.
 
-mod fabric;
+use crate::fabric;
 
 use fabric::*;
 use weft_rt::sim::Sim;

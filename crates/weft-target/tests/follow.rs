@@ -1,6 +1,6 @@
 //! A target takes what has changed in the map from exactly the version and the nonce that it has (C8).
 
-mod fabric;
+use crate::fabric;
 
 use fabric::*;
 use weft_rt::Buf;

@@ -1,6 +1,6 @@
 //! A target that is stopped in order says how far its drives have come, and is not held up by a manager that is dead.
 
-mod fabric;
+use crate::fabric;
 
 use fabric::*;
 use std::time::Duration;

@@ -1,6 +1,6 @@
 //! Leases and vouching: who serves while the manager is silent, and who must not.
 
-mod fabric;
+use crate::fabric;
 
 use fabric::*;
 use std::time::Duration;

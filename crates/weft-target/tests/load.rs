@@ -1,6 +1,6 @@
 //! What is asked of a target shows in the meters of the drive, the volume and the session.
 
-mod fabric;
+use crate::fabric;
 
 use fabric::*;
 use weft_rt::sim::Sim;

@@ -1,6 +1,6 @@
 //! Coming back: resync of a syncing replica, writes that meet it on the way, and sweeps (R4, R10, R12 to R15).
 
-mod fabric;
+use crate::fabric;
 
 use fabric::*;
 use std::cell::Cell;

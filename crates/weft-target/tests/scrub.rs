@@ -1,7 +1,7 @@
 //! What one leader makes of what it finds: writes in flight, writes that a member missed, different data, rot, a
 //! member that leaves.
 
-mod fabric;
+use crate::fabric;
 
 use fabric::*;
 use weft_rt::sim::{Crash, Sim};

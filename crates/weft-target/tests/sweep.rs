@@ -1,6 +1,6 @@
 //! Sweeps of sessions that are over (R10), beside replicas that come back.
 
-mod fabric;
+use crate::fabric;
 
 use fabric::*;
 use weft_rt::sim::Sim;

@@ -336,6 +336,32 @@ fn long_functions_are_found() {
     assert_eq!(crate_of(Path::new("crates/weft-rt/src/x.rs")), Some("weft-rt"));
 }
 
+/// Files of tests that no program names, so that none of their tests would run. Where a crate has one program
+/// of tests, `tests/suite.rs`, cargo looks for no others.
+fn forgotten_tests(suite: &str, files: &[String]) -> Vec<String> {
+    let is_named =
+        |file: &&String| file.as_str() == "suite" || suite.lines().any(|line| line == format!("mod {file};"));
+    files.iter().filter(|file| !is_named(file)).cloned().collect()
+}
+
+#[test]
+fn no_file_of_tests_is_forgotten() {
+    let tracked = tracked_files();
+    let suites: Vec<&PathBuf> = tracked.iter().filter(|path| path.ends_with("tests/suite.rs")).collect();
+    assert!(suites.len() > 3, "only {suites:?} are found");
+    for suite in suites {
+        let text = fs::read_to_string(root().join(suite)).expect("sources are UTF-8");
+        let beside =
+            |path: &&PathBuf| path.parent() == suite.parent() && path.extension().is_some_and(|e| e == "rs");
+        let name =
+            |path: &PathBuf| path.file_stem().expect("files have names").to_string_lossy().into_owned();
+        let files: Vec<String> = tracked.iter().filter(beside).map(name).collect();
+        assert_eq!(forgotten_tests(&text, &files), Vec::<String>::new(), "not named by {}", suite.display());
+    }
+    let files = ["suite", "lease", "leases"].map(str::to_owned);
+    assert_eq!(forgotten_tests("//! Tests.\nmod lease;\n", &files), ["leases"]);
+}
+
 /// What is wrong with the names of the decisions' files: they are `NNNN-title.md`, numbered from 1 without
 /// gaps.
 fn decision_complaints(names: &[String]) -> Vec<String> {
