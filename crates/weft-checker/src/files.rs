@@ -227,9 +227,8 @@ impl FileModel {
             (Answer::Done, _) => Expected::Done,
             (Answer::Reserved(before), _) => Expected::Reserved(*before),
             (Answer::Lock(found), _) => Expected::Locked(found.is_some()),
-            (Answer::Recalled(_) | Answer::Check(_) | Answer::Use(_) | Answer::State(_), _) => {
-                return Err("nobody has asked for that".to_owned());
-            }
+            // Answers of the server, of which the model knows nothing.
+            _ => return Err("nobody has asked for that".to_owned()),
         };
         match found == expected {
             true => Ok(()),

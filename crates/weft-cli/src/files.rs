@@ -470,6 +470,9 @@ fn mode_in_letters(file: &Listed) -> String {
 }
 
 async fn rm(place: &FabricPlace, args: &FsRemoveArgs, output: Output) -> Result<(), CliError> {
+    for path in &args.paths {
+        check_removable(path.as_bytes())?;
+    }
     let mode = if args.dry_run { AttachMode::ReadOnly } else { AttachMode::Shared };
     let removed = attached((place, &args.name, mode), async |mount| {
         let mut removed = 0;
@@ -485,6 +488,18 @@ async fn rm(place: &FabricPlace, args: &FsRemoveArgs, output: Output) -> Result<
         let names = if removed.removed == 1 { "name" } else { "names" };
         format!("{} {names} {would}removed\n", removed.removed)
     })
+}
+
+/// Refuses a path that names the root, or nothing: all names would go, and the root would stay.
+fn check_removable(path: &[u8]) -> Result<(), CliError> {
+    let last = path.split(|byte| *byte == b'/').rfind(|part| !part.is_empty());
+    match last {
+        None | Some(b"." | b"..") => Err(CliError::Usage {
+            message: format!("{:?} is no name that can be removed", text(path)),
+            hint: "name what is in the folder; `weft fs delete` removes a whole file system".into(),
+        }),
+        Some(_) => Ok(()),
+    }
 }
 
 /// Removes a path, and before it all that is in it if that was asked for. Says how many names that are.

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use weft_api::{ApiAnswer, ApiRequest, SessionInfo};
 use weft_client::AttachMode;
-use weft_fs::{FsError, Mount};
+use weft_fs::{DataCheck, FsError, Mount};
 use weft_rt::sync::join_all;
 use weft_rt::{random_u64, sleep};
 use weft_types::SessionId;
@@ -23,12 +23,14 @@ use weft_wire::files::{HoldMode, ShardState, TableCheck, UseOfShard};
 /// What can be asked of the shards of a file system
 #[derive(Clone, Debug, clap::Subcommand)]
 pub enum ShardsCommand {
-    /// Check that names, inodes and what belongs to them agree
+    /// Check that names, inodes, and the data of files agree
     ///
     /// Each shard compares, beside what it serves, all that is in its tables: entries of directories with the
     /// inodes that they name, numbers of links and of entries, parents, targets, extended attributes, locks,
-    /// what mounts hold, and inodes without a name that wait to be purged. It changes nothing. Whether the
-    /// copies of the data agree is what `weft scrub` compares.
+    /// what mounts hold, and inodes without a name that wait to be purged. Then what each group holds is
+    /// compared with the inodes: whether data belong to a file that is there, into that group, and before the
+    /// end of what the file has reserved. It changes nothing. Whether the copies of the data agree is what
+    /// `weft scrub` compares.
     #[command(after_long_help = "Examples:\n  weft fs check home\n  \
         weft fs check home --json | jq '.findings'\n\n\
         It ends with 1 if something is wrong.")]
@@ -87,6 +89,8 @@ struct Checked {
     orphans: u64,
     /// Inodes that changed all the time: their names were not compared.
     unsettled: u64,
+    /// Groups whose data were compared with the inodes.
+    groups: usize,
     found: u64,
     findings: Vec<Finding>,
 }
@@ -101,14 +105,16 @@ struct Finding {
 }
 
 async fn check(place: &FabricPlace, name: &str, output: Output) -> Result<(), CliError> {
-    let checks = attached((place, name, AttachMode::ReadOnly), async |mount| {
+    let (checks, data) = attached((place, name, AttachMode::ReadOnly), async |mount| {
         let bar = Count::new("checking", 1);
         let mut checks = Vec::new();
         // One after the other: a server may have several, and serves others meanwhile.
         for shard in 0..mount.shards() {
             checks.push(check_shard(mount, shard, &bar).await?);
         }
-        Ok(checks)
+        let compared =
+            |data: &DataCheck| bar.set_of(data.compared as u64, data.groups as u64, "groups with data");
+        Ok((checks, mount.check_data(compared).await?))
     })
     .await?;
     let sum = |count: fn(&TableCheck) -> u64| checks.iter().map(count).sum::<u64>();
@@ -120,16 +126,23 @@ async fn check(place: &FabricPlace, name: &str, output: Output) -> Result<(), Cl
             finding: finding.text.clone(),
         })
     });
+    let of_data = data.findings.into_iter().map(|finding| Finding {
+        shard: finding.inode.shard(),
+        inode: Some(finding.inode.0),
+        finding: finding.text,
+    });
+    let found = sum(|check| check.found) + data.found;
     let checked = Checked {
         file_system: name.to_owned(),
-        sound: sum(|check| check.found) == 0,
+        sound: found == 0,
         shards: checks.len(),
         inodes: sum(|check| check.inodes),
         names: sum(|check| check.names),
         orphans: sum(|check| check.orphans),
         unsettled: sum(|check| check.unsettled),
-        found: sum(|check| check.found),
-        findings: findings.collect(),
+        groups: data.groups,
+        found,
+        findings: findings.chain(of_data).collect(),
     };
     output.show(&checked, checked_in_words)?;
     if checked.sound {
@@ -180,8 +193,8 @@ fn checked_in_words(checked: &Checked, paint: Paint) -> String {
         n => format!(", {n} changed all the time and were not compared"),
     };
     text.push_str(&format!(
-        "{verdict}: {} names, {} inodes in {} shards{waiting}{unsettled}\n",
-        checked.names, checked.inodes, checked.shards
+        "{verdict}: {} names, {} inodes in {} shards, data in {} groups{waiting}{unsettled}\n",
+        checked.names, checked.inodes, checked.shards, checked.groups
     ));
     text
 }
@@ -489,12 +502,13 @@ mod tests {
             names: 4,
             orphans: 1,
             unsettled: 0,
+            groups: 5,
             found: 0,
             findings: Vec::new(),
         };
         assert_eq!(
             checked_in_words(&checked, Paint::off()),
-            "sound: 4 names, 3 inodes in 16 shards, 1 removed files wait to be purged\n"
+            "sound: 4 names, 3 inodes in 16 shards, data in 5 groups, 1 removed files wait to be purged\n"
         );
         checked.sound = false;
         checked.found = 2;

@@ -253,7 +253,8 @@ impl<S: Space> Blocks<S> {
         Ok(bufs.into_values().flatten().collect())
     }
 
-    async fn with_deadline<T>(
+    /// Works until the deadline of a request.
+    pub(crate) async fn with_deadline<T>(
         &self,
         what: &'static str,
         at: Place,

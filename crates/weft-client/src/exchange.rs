@@ -13,8 +13,9 @@ use weft_rpc::{Body, CallError, Reply};
 use weft_rt::sync::{Either, race};
 use weft_rt::{Buf, Instant, now, sleep};
 use weft_rules::{Mutation, Path, mark, mutated};
-use weft_types::{DriveId, Group, Version, with_causes};
+use weft_types::{DriveId, Group, ObjectId, Version, with_causes};
 use weft_wire::data::{DataRequest, Purpose, Scope, Verdict, WriteAnswer};
+use weft_wire::listing::ListRequest;
 use weft_wire::{Kind, Status, control};
 
 /// First and longest pause before a replica that could not serve is asked again.
@@ -67,6 +68,8 @@ pub(crate) struct Ask<'a> {
     bufs: &'a [Buf],
     /// Of a client's own write.
     trail: Option<&'a Trail<'a>>,
+    /// Of a list: the last object.
+    last: Option<ObjectId>,
     /// Where to note when the request was sent, if somebody wants to know.
     sent: Option<&'a Cell<Option<Instant>>>,
 }
@@ -74,7 +77,8 @@ pub(crate) struct Ask<'a> {
 impl<'a> Ask<'a> {
     /// Data, or versions only.
     pub(crate) fn read(kind: Kind, at: Place, purpose: Purpose) -> Ask<'static> {
-        Ask { kind, at, version: Version::ZERO, purpose, crcs: &[], bufs: &[], trail: None, sent: None }
+        let (crcs, bufs): (&[u32], &[Buf]) = Default::default();
+        Ask { kind, at, version: Version::ZERO, purpose, crcs, bufs, trail: None, last: None, sent: None }
     }
 
     pub(crate) fn write(
@@ -88,7 +92,12 @@ impl<'a> Ask<'a> {
             Payload::Data { bufs, crcs } => (Kind::Write, crcs, bufs),
             Payload::Zero => (Kind::WriteZeroes, &[], &[]),
         };
-        Ask { kind, at, version, purpose, crcs, bufs, trail, sent: None }
+        Ask { kind, at, version, purpose, crcs, bufs, trail, last: None, sent: None }
+    }
+
+    /// What holds data, up to the last object.
+    pub(crate) fn list(at: Place, last: ObjectId) -> Ask<'static> {
+        Ask { last: Some(last), ..Ask::read(Kind::List, at, Purpose::Client) }
     }
 
     /// The same for this version: a note that replicas hold it everywhere.
@@ -227,7 +236,10 @@ impl Exchange<'_> {
             if ask.may_be_dropped() {
                 return Err("given up".to_owned());
             }
-            let head = self.head(drive).encode(link.protocol(), ask.crcs);
+            let head = match (self.head(drive), ask.last) {
+                (from, Some(last)) => ListRequest { from, last }.encode(link.protocol()),
+                (head, None) => head.encode(link.protocol(), ask.crcs),
+            };
             let lost = |e: CallError| format!("drive {drive}: {}", with_causes(&e));
             let body = Body::blocks(ask.bufs.to_vec());
             let answer = link.send(ask.kind, ask.at.request, &head, body).await.map_err(lost)?;
@@ -256,8 +268,14 @@ impl Exchange<'_> {
         let later = |text: String| Err(Setback::Later(format!("drive {drive}: {text}")));
         let text = || String::from_utf8_lossy(head);
         match status {
-            Status::NoSpace | Status::VersionAhead if matches!(ask.kind, Kind::Read | Kind::Versions) => {
+            Status::NoSpace | Status::VersionAhead
+                if matches!(ask.kind, Kind::Read | Kind::Versions | Kind::List) =>
+            {
                 Err(session.protocol(drive, &format!("unexpected answer to a read: '{status}'")).into())
+            }
+            // A target of an earlier release does not know it.
+            Status::Invalid if ask.kind == Kind::List => {
+                Err(ClientError::Refused { message: format!("drive {drive}: {}", text()) }.into())
             }
             Status::NoSpace => Ok(Outcome::NoSpace),
             Status::VersionAhead => match WriteAnswer::decode(head) {

@@ -253,8 +253,28 @@ impl FileSystem {
         self.0.attach.detach().await;
     }
 
-    fn session(&self) -> &Session {
+    pub(crate) fn session(&self) -> &Session {
         self.0.attach.session()
+    }
+
+    /// How its groups are read and written.
+    pub(crate) fn io(&self) -> &Rc<Mirror> {
+        &self.0.attach.io
+    }
+
+    /// How long a request goes on trying.
+    pub(crate) fn io_timeout(&self) -> Duration {
+        self.0.io_timeout
+    }
+
+    /// A request begins; it ends with what is returned.
+    pub(crate) fn begin(&self) -> impl Drop {
+        self.0.attach.begin()
+    }
+
+    /// What the newest map says of the file system; without that the attach is over.
+    pub(crate) fn with_listed<T>(&self, say: impl FnOnce(&MapVolume) -> Option<T>) -> Result<T, ClientError> {
+        with_listed(self.session(), |volume| Ok(say(volume)))?.ok_or_else(|| self.session().fenced())
     }
 }
 
@@ -358,6 +378,19 @@ impl File {
         Ok(runs.into_iter().map(|(length, is_zero)| StatusExtent { length, is_zero }).collect())
     }
 
+    pub(crate) fn space(&self) -> &FileSpace {
+        &self.0.blocks.space
+    }
+
+    pub(crate) fn blocks(&self) -> &Blocks<FileSpace> {
+        &self.0.blocks
+    }
+
+    /// A request begins; it ends with what is returned.
+    pub(crate) fn begin(&self) -> impl Drop {
+        self.0.file_system.attach.begin()
+    }
+
     /// Whether a range that is in bounds is empty.
     fn is_nothing(&self, offset: u64, length: u64) -> Result<bool, ClientError> {
         let size = self.size_max();
@@ -396,11 +429,19 @@ fn with_listed<T>(
 }
 
 /// The blocks of an inode: its layout is fixed, the groups of a set are never others.
-struct FileSpace {
+pub(crate) struct FileSpace {
     io: Rc<Mirror>,
-    inode: u64,
-    set: u8,
-    striping: Striping,
+    pub(crate) inode: u64,
+    pub(crate) set: u8,
+    pub(crate) striping: Striping,
+}
+
+impl FileSpace {
+    /// What the newest map says of the file system; without that the attach is over.
+    pub(crate) fn with_listed<T>(&self, say: impl FnOnce(&MapVolume) -> Option<T>) -> Result<T, ClientError> {
+        let session = self.io.session();
+        with_listed(session, |volume| Ok(say(volume)))?.ok_or_else(|| session.fenced())
+    }
 }
 
 impl Space for FileSpace {

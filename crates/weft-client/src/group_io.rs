@@ -8,6 +8,7 @@ use std::rc::Rc;
 use weft_rt::Buf;
 use weft_types::{BlockRange, GroupId, ObjectId};
 use weft_wire::data::Extent;
+use weft_wire::listing::ListAnswer;
 
 /// Blocks of one object, in the group that holds it.
 #[derive(Clone, Copy, Debug)]
@@ -24,6 +25,15 @@ impl Place {
     pub(crate) fn part(self, range: BlockRange) -> Place {
         Place { range, ..self }
     }
+}
+
+/// Whose word counts about what holds data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lister {
+    /// One up-to-date member: all that was written and acknowledged, and none of what was discarded.
+    One,
+    /// All members that a write has to reach: whatever one of them holds, or held before it was brought up to date.
+    All,
 }
 
 /// Reads and writes blocks of one object, each of them one atomic register. `mirror.rs` does it with copies.
@@ -49,4 +59,8 @@ pub(crate) trait GroupIo: 'static {
     /// What the blocks hold, as one up-to-date member says: content, version, and whether a write is in
     /// flight.
     async fn contents(&self, at: Place) -> Result<Vec<Extent>, ClientError>;
+
+    /// Which blocks of objects hold data, from the first block of a place on up to the last object; and where to go
+    /// on. Whole chunks, cautiously: blocks that hold none may be among them.
+    async fn list(&self, at: Place, last: ObjectId, by: Lister) -> Result<ListAnswer, ClientError>;
 }

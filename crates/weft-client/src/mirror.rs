@@ -6,7 +6,8 @@
 
 use crate::error::ClientError;
 use crate::exchange::{Answer, Ask, Exchange, Outcome, RETRY_FIRST, RETRY_LONGEST, Setback, Trail};
-use crate::group_io::{GroupIo, Place};
+use crate::group_io::{GroupIo, Lister, Place};
+use crate::listing::united;
 use crate::mirror_rules::{
     forget_answers, gets_a_new_version, is_everywhere, is_good, is_settled, is_told_too_early, note_verdict,
     readable, superseded, writable,
@@ -22,9 +23,10 @@ use weft_rt::sync::{join_all, race};
 use weft_rt::{Buf, Instant, now, random_below, sleep, spawn};
 use weft_rules::{Path, mark};
 use weft_types::limits::REQUEST_BLOCKS_MAX;
-use weft_types::{BlockRange, DriveId, Group, GroupId, Lba, Version};
+use weft_types::{BlockRange, DriveId, Group, GroupId, Lba, ObjectId, Version};
 use weft_wire::Kind;
 use weft_wire::data::{Content, Extent, Purpose, ReadAnswer, Verdict, WriteAnswer, is_intact};
+use weft_wire::listing::ListAnswer;
 use weft_wire::newest::{Newest, newest_runs};
 
 /// How long a full drive is asked before the others of its group, so that a write which it refuses has
@@ -149,6 +151,35 @@ impl GroupIo for Mirror {
             if let Outcome::Done(answer) = self.exchange(&entry, &ask).deliver(drive).await? {
                 return Ok(self.decode(&answer)?.extents);
             }
+        }
+    }
+
+    async fn list(&self, at: Place, last: ObjectId, by: Lister) -> Result<ListAnswer, ClientError> {
+        let ask = Ask::list(at, last);
+        'again: loop {
+            let entry = self.entry(at.group).await?;
+            let members: Vec<DriveId> = match by {
+                Lister::One => {
+                    let members: Vec<DriveId> = entry.read_set().collect();
+                    vec![members[random_below(members.len() as u64) as usize]]
+                }
+                Lister::All => entry.write_set().collect(),
+            };
+            let exchange = self.exchange(&entry, &ask);
+            let asked = join_all(members.iter().map(|drive| exchange.deliver(*drive))).await;
+            let mut lists = Vec::with_capacity(members.len());
+            for end in asked {
+                let Outcome::Done(answer) = end? else { continue 'again };
+                let list = ListAnswer::decode(&answer.reply.head);
+                let list = list.map_err(|error| self.session.protocol(answer.drive, &error))?;
+                let is_inside = |(object, _): &(ObjectId, BlockRange)| (at.object..=last).contains(object);
+                let goes_on = list.next.is_none_or(|next| next > (at.object, at.range.first));
+                if !goes_on || !list.runs.iter().all(is_inside) {
+                    return Err(self.session.protocol(answer.drive, &"a list of something else"));
+                }
+                lists.push(list);
+            }
+            return Ok(united(lists));
         }
     }
 }

@@ -6,6 +6,7 @@
 mod all_names;
 mod caller;
 mod copy;
+mod data_check;
 mod directory_leases;
 mod dirty;
 mod error;
@@ -26,6 +27,7 @@ mod write_back;
 
 pub use caller::{Caller, Shards, Unanswerable};
 pub use copy::FilePlace;
+pub use data_check::{DataCheck, DataFinding};
 pub use error::FsError;
 pub use files::{Files, HowToOpen};
 pub use lasting::LastingFiles;

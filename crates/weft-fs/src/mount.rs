@@ -246,6 +246,16 @@ impl Mount {
         self.files.session_id()
     }
 
+    /// Where the data of files are.
+    pub(crate) fn files(&self) -> &FileSystem {
+        &self.files
+    }
+
+    /// Asks a shard.
+    pub(crate) async fn ask(&self, shard: u16, operation: Operation) -> Result<Answer, FsError> {
+        self.caller.call(shard, operation).await
+    }
+
     /// When the attach was asked for.
     pub(crate) fn began(&self) -> Instant {
         self.began

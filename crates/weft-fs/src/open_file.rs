@@ -37,12 +37,13 @@ use weft_wire::files::{Answer, AttributeChanges, FileError, HoldMode, NameIn, Op
 pub(crate) const RESERVED_STEP: u64 = 256 << 10;
 const RESERVED_AHEAD: u64 = 1 << 30;
 
-/// Bytes that are given back at once of a file that becomes shorter. What lies further out stays until the
-/// file is purged.
-const GIVEN_BACK: u64 = 1 << 40;
+/// Bytes that are zeroed or given back by one call, whatever they hold. In what lies further out data are looked for
+/// first: most of it may be holes, more than all drives can hold.
+const NEAR_BYTES: u64 = 1 << 30;
 
-/// Bytes of a file that are given back by one call.
-const STEP_BYTES: usize = 1 << 30;
+/// Bytes of which is asked at once what they hold, at first and at most.
+const LOOK_FIRST: u64 = 4 << 20;
+const LOOK_MOST: u64 = 1 << 30;
 
 const BLOCK: u64 = BLOCK_SIZE as u64;
 
@@ -711,15 +712,21 @@ impl<S: Shards> OpenFile<S> {
         let before = self.size.get();
         self.settle().await?;
         let size = before.min(self.size.get());
-        let mut at = offset;
+        let (mut at, mut look) = (offset, LOOK_FIRST);
         while at < size {
-            let length = (size - at).min(STEP_BYTES as u64);
+            let length = (size - at).min(look);
             let extents = self.data.block_status(at, length).await.map_err(|error| self.failed(&error))?;
             for extent in extents {
                 if extent.is_zero != wants_data {
                     return Ok(Some(at));
                 }
                 at += extent.length;
+            }
+            if wants_data {
+                let next = self.data.next_data(at).await.map_err(|error| self.failed(&error))?;
+                at = next.unwrap_or(size);
+            } else {
+                look = (2 * look).min(LOOK_MOST);
             }
         }
         Ok((!wants_data && offset < size).then_some(size))
@@ -773,15 +780,10 @@ impl<S: Shards> OpenFile<S> {
         let whole = self.size.get().next_multiple_of(BLOCK);
         // Until it is done: whatever fails, what lies there is not seen again.
         self.leavings.set(self.leavings.get().max(reserved));
-        let until = reserved.min(whole.saturating_add(GIVEN_BACK));
-        for at in (whole..until).step_by(STEP_BYTES) {
-            let length = (until - at).min(STEP_BYTES as u64);
-            self.data.discard(at, length).await.map_err(|error| self.failed(&error))?;
-        }
-        if until < reserved {
-            return Ok(());
-        }
         if whole < reserved {
+            let near = reserved.min(whole.saturating_add(NEAR_BYTES));
+            self.data.discard(whole, near - whole).await.map_err(|error| self.failed(&error))?;
+            self.data.discard_data(near..reserved).await.map_err(|error| self.failed(&error))?;
             self.move_end(Operation::Unreserve(self.inode, whole)).await?;
             self.reserved.set(Some(whole));
         }
@@ -790,11 +792,13 @@ impl<S: Shards> OpenFile<S> {
     }
 
     async fn write_zeroes(&self, from: u64, to: u64) -> Result<(), FsError> {
-        for at in (from..to).step_by(STEP_BYTES) {
-            let length = (to - at).min(STEP_BYTES as u64);
-            self.data.write_zeroes(at, length).await.map_err(|error| self.failed(&error))?;
+        // Data are given back by whole blocks, so the part of a block at the end is zeroed by itself.
+        let near = from.saturating_add(NEAR_BYTES).next_multiple_of(BLOCK).min(to);
+        let far = near.max(to - to % BLOCK);
+        for (from, to) in [(from, near), (far, to)].into_iter().filter(|(from, to)| from < to) {
+            self.data.write_zeroes(from, to - from).await.map_err(|error| self.failed(&error))?;
         }
-        Ok(())
+        self.data.discard_data(near..far).await.map_err(|error| self.failed(&error))
     }
 
     /// The end of a range, if a file can have it.

@@ -76,6 +76,7 @@ fn operations() -> Vec<Operation> {
         Operation::Use,
         Operation::State,
         Operation::HoldDirectory(InodeNumber::ROOT),
+        Operation::DataOf(vec![InodeNumber(2), InodeNumber(999)]),
         Operation::Find(at(b"moved")),
         Operation::List { directory: InodeNumber::ROOT, after: 0, limit: 10 },
     ]

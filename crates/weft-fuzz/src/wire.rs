@@ -14,6 +14,7 @@ use weft_wire::data::{
 };
 use weft_wire::frame::{ENVELOPE_BYTES, Envelope};
 use weft_wire::handshake::{Hello, PeerRole, Welcome, choose_protocol};
+use weft_wire::listing::{ListAnswer, ListRequest};
 use weft_wire::renewal::{Grant, Renewal};
 use weft_wire::{Kind, PROTOCOL, PROTOCOL_OLDEST, Status};
 
@@ -65,8 +66,8 @@ fn version(counter: u64) -> Version {
     Version::new(counter, SessionSlot(3))
 }
 
-pub(crate) fn data_request_seeds() -> Vec<Vec<u8>> {
-    let request = DataRequest {
+fn a_data_request() -> DataRequest {
+    DataRequest {
         drive: DriveId::from_random(5),
         group: GroupId(7),
         epoch: Epoch(3),
@@ -79,7 +80,11 @@ pub(crate) fn data_request_seeds() -> Vec<Vec<u8>> {
         purpose: Purpose::Client,
         slot: SessionSlot(3),
         scope: Scope::default(),
-    };
+    }
+}
+
+pub(crate) fn data_request_seeds() -> Vec<Vec<u8>> {
+    let request = a_data_request();
     let repair = DataRequest { purpose: Purpose::Repair, ..request };
     let scope = Scope { column: 2, cut: version(1 << 42), bound: version(1 << 43) };
     vec![
@@ -131,7 +136,7 @@ pub(crate) fn data_answer_seeds() -> Vec<Vec<u8>> {
 /// What targets ask of each other and are told one-way; the first byte says which.
 pub(crate) fn peer(bytes: &[u8]) {
     let Some((which, bytes)) = bytes.split_first() else { return };
-    match which % 3 {
+    match which % 5 {
         0 => {
             for protocol in PROTOCOL_OLDEST..=PROTOCOL {
                 let Ok(request) = PeerRequest::decode(protocol, bytes) else { continue };
@@ -146,11 +151,23 @@ pub(crate) fn peer(bytes: &[u8]) {
             assert!(answer.digests.iter().all(|(_, chunk, _)| chunk.range().is_valid()));
             assert_eq!(DigestsAnswer::decode(&answer.encode()).as_ref(), Ok(&answer));
         }
-        _ => {
+        2 => {
             let Ok(notes) = WatermarkNote::decode_all(bytes) else { return };
             for some in notes.chunks(WatermarkNote::NOTES_MAX) {
                 assert_eq!(WatermarkNote::decode_all(&WatermarkNote::encode_all(some)).as_deref(), Ok(some));
             }
+        }
+        3 => {
+            for protocol in PROTOCOL_OLDEST..=PROTOCOL {
+                let Ok(request) = ListRequest::decode(protocol, bytes) else { continue };
+                assert!(request.from.object <= request.last);
+                assert_eq!(ListRequest::decode(protocol, &request.encode(protocol)), Ok(request));
+            }
+        }
+        _ => {
+            let Ok(answer) = ListAnswer::decode(bytes) else { return };
+            assert!(answer.runs.is_sorted_by_key(|(object, range)| (*object, range.first)));
+            assert_eq!(ListAnswer::decode(&answer.encode()).as_ref(), Ok(&answer));
         }
     }
 }
@@ -179,12 +196,15 @@ pub(crate) fn peer_seeds() -> Vec<Vec<u8>> {
     };
     let answer =
         DigestsAnswer { digests: vec![(object, ChunkIndex(0), 1), (object, ChunkIndex(5), u64::MAX)] };
+    let list = ListRequest { from: a_data_request(), last: ObjectId::of_volume(VolumeId(4), u64::MAX) };
     let with = |which: u8, bytes: Vec<u8>| [vec![which], bytes].concat();
     vec![
         with(0, request.encode(PROTOCOL)),
         with(0, PeerRequest { scope: Scope::default(), ..request }.encode(1)),
         with(1, answer.encode()),
         with(2, WatermarkNote::encode_all(&[note, note])),
+        with(3, list.encode(PROTOCOL)),
+        with(4, ListAnswer { runs: vec![(object, BlockRange::new(128, 256))], next: None }.encode()),
     ]
 }
 

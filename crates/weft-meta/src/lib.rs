@@ -10,6 +10,7 @@
 pub const HAS_FUZZING_DOORS: bool = cfg!(feature = "fuzzing");
 
 mod acl;
+mod bounds;
 mod change;
 mod check;
 mod checkpoint;

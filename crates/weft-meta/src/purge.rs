@@ -11,6 +11,7 @@ use std::time::Duration;
 use weft_client::{AttachMode, AttachOptions, ClientError, Fabric, FileLayout, FileSystem};
 use weft_rt::sync::join_all;
 use weft_rt::{sleep, wall_clock_us};
+use weft_rules::{Mutation, mutated};
 use weft_types::{BLOCK_SIZE, FileKind, FileTime, InodeNumber, with_causes};
 
 /// How often it is looked for such files.
@@ -26,8 +27,8 @@ const REST: Duration = Duration::from_secs(5);
 const LOOKED_AT: usize = 8192;
 const AT_ONCE: usize = 64;
 
-/// Bytes of a file that are given back by one call.
-const STEP_BYTES: usize = 1 << 30;
+/// Bytes of a file that are given back whatever it holds. What lies further out is looked for first.
+const NEAR_BYTES: u64 = 1 << 30;
 
 /// Gives back what has no name, until the shard ends.
 pub(crate) async fn purge(shard: &Shard<VolumeMedium>, fabric: &Fabric, file_system: &str) -> MetaError {
@@ -72,12 +73,9 @@ async fn purge_once(shard: &Shard<VolumeMedium>, fabric: &Fabric, name: &str) ->
     }
     let options = AttachOptions { mode: AttachMode::Shared, ..AttachOptions::default() };
     let files = fabric.attach_file_system(name, options).await?;
-    // What lies further out, in a file that is longer than all drives together and mostly holes, stays for
-    // now.
-    let most = fabric.map().drives.values().filter_map(|drive| drive.capacity.bytes()).sum();
     let mut outcome = Ok(());
     while outcome.is_ok() && !due.is_empty() {
-        outcome = give_all_back(shard, (&files, most), &due).await;
+        outcome = give_all_back(shard, &files, &due).await;
         due = self::due(shard).await.unwrap_or_default();
     }
     files.detach().await;
@@ -97,7 +95,7 @@ async fn due(shard: &Shard<VolumeMedium>) -> Result<Vec<Inode>, MetaError> {
 
 async fn give_all_back(
     shard: &Shard<VolumeMedium>,
-    files: (&FileSystem, u64),
+    files: &FileSystem,
     due: &[Inode],
 ) -> Result<(), Trouble> {
     for some in due.chunks(AT_ONCE) {
@@ -107,18 +105,15 @@ async fn give_all_back(
     Ok(())
 }
 
-async fn give_back(
-    shard: &Shard<VolumeMedium>,
-    (files, most): (&FileSystem, u64),
-    orphan: &Inode,
-) -> Result<(), Trouble> {
+async fn give_back(shard: &Shard<VolumeMedium>, files: &FileSystem, orphan: &Inode) -> Result<(), Trouble> {
     let attributes = &orphan.attributes;
     if attributes.kind == FileKind::Regular && orphan.reserved_end > 0 {
         let layout = FileLayout::decode(&attributes.layout).map_err(ClientError::Layout)?;
         let file = files.file(attributes.inode.0, layout)?;
-        let end = orphan.reserved_end.next_multiple_of(BLOCK_SIZE as u64).min(file.size_max()).min(most);
-        for at in (0..end).step_by(STEP_BYTES) {
-            file.discard(at, (end - at).min(STEP_BYTES as u64)).await?;
+        let end = orphan.reserved_end.next_multiple_of(BLOCK_SIZE as u64).min(file.size_max());
+        if !mutated(Mutation::PurgedWithData) {
+            file.discard(0, end.min(NEAR_BYTES)).await?;
+            file.discard_data(end.min(NEAR_BYTES)..end).await?;
         }
     }
     shard.purge(attributes.inode).await?;

@@ -303,6 +303,7 @@ impl<M: Medium> Shard<M> {
             Operation::Check(number) => return inner.check_of(number).await.map(Ok),
             Operation::Use => return inner.use_of().await.map(Ok),
             Operation::State => return inner.state_of().await.map(Ok),
+            Operation::DataOf(ref inodes) => return inner.data_of(inodes).await.map(Ok),
             _ => {}
         }
         // From the decision on nothing is awaited before it is made.

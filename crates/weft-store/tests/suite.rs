@@ -12,6 +12,7 @@ mod golden;
 mod image;
 mod images;
 mod ledger;
+mod listing;
 mod matrix;
 mod model;
 mod owner;

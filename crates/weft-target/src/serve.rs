@@ -8,12 +8,13 @@ use crate::target::Target;
 use weft_rpc::{Answer, Body, Peer, Request, slow_request};
 use weft_rt::{Buf, now};
 use weft_rules::{Mutation, Path, ServedRead, mark, mutated, serves_read};
-use weft_store::{Extent, ExtentData, Payload, Verdict, Write, WriteKind};
-use weft_types::limits::{FRAME_HEAD_MAX, RANGE_BLOCKS_MAX, REQUEST_BLOCKS_MAX};
+use weft_store::{DataRuns, Extent, ExtentData, Payload, Verdict, Write, WriteKind};
+use weft_types::limits::{FRAME_HEAD_MAX, LISTED_RUNS_MAX, RANGE_BLOCKS_MAX, REQUEST_BLOCKS_MAX};
 use weft_types::{BlockRange, ChunkIndex, ObjectId, Role, Version};
 use weft_wire::data::{
     self, Content, DataRequest, PeerRequest, Purpose, ReadAnswer, Scope, WriteAnswer, is_intact,
 };
+use weft_wire::listing::{ListAnswer, ListRequest};
 use weft_wire::{Kind, Status};
 
 impl Target {
@@ -132,6 +133,42 @@ impl Target {
                     serves_read(|| ServedRead { group, drive: claim.drive, epoch });
                     let (head, blocks) = read_answer(self.clock(), extents);
                     Answer::ok(head, Body::blocks(blocks))
+                }
+                Err(answer) => answer,
+            },
+            Err(error) => drive.refusal(&error),
+        }
+    }
+
+    /// Where this replica holds data, from a block on: of what a client looks for in what is mostly empty, or is
+    /// to give back. A syncing replica may name what is not there any more, so it is for who reads to ask another
+    /// one.
+    pub(crate) async fn list(&self, peer: &Peer, request: &Request) -> Answer {
+        let parsed = ListRequest::decode(peer.protocol, &request.head);
+        let asked = match parsed.map_err(|e| Answer::error(Status::Invalid, e.to_string())) {
+            Ok(asked) if request.body.is_empty() => asked,
+            Ok(_) => return Answer::error(Status::Invalid, "the request carries data where none belongs"),
+            Err(answer) => return answer,
+        };
+        let head = asked.from;
+        let claim = check_scope(head.scope).and_then(|()| check_slots(&head));
+        let claim = match claim.and_then(|()| Claim::of(&head, Need::WriteSet, peer)) {
+            Ok(claim) => claim,
+            Err(answer) => return answer,
+        };
+        let drive = match self.admit(&claim).await {
+            Ok(admitted) => {
+                advance(&admitted, &head);
+                admitted.drive().clone()
+            }
+            Err(answer) => return answer,
+        };
+        let from = (head.object, ChunkIndex::of(head.range.first));
+        match drive.store.data_runs(head.group, from, asked.last, LISTED_RUNS_MAX).await {
+            Ok(DataRuns { runs, next }) => match self.stands(&claim).await {
+                Ok(()) => {
+                    let next = next.map(|(object, chunk)| (object, chunk.range().first));
+                    Answer::ok(ListAnswer { runs, next }.encode(), vec![])
                 }
                 Err(answer) => answer,
             },

@@ -340,6 +340,7 @@ const ANSWERED: &[Kind] = &[
     Kind::Settle,
     Kind::Watermark,
     Kind::AdoptEntry,
+    Kind::List,
     Kind::Vouch,
     Kind::Digests,
     Kind::Marks,
@@ -389,6 +390,7 @@ impl Service for Target {
                 Kind::Settle => Box::pin(self.settle(&peer, &request)).await,
                 Kind::Watermark => self.take_watermarks(&request),
                 Kind::AdoptEntry => Box::pin(self.answer_entry(&request)).await,
+                Kind::List => Box::pin(self.list(&peer, &request)).await,
                 Kind::Vouch => self.answer_vouch(&request),
                 Kind::Digests | Kind::Marks | Kind::Entries => {
                     Box::pin(self.answer_resync(&peer, &request)).await

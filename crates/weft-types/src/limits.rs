@@ -183,6 +183,9 @@ pub const SHARD_REQUESTS_MAX: usize = 16_384;
 /// their part.
 pub const FUSE_REQUESTS_MAX: usize = 1024;
 
+/// Inodes of which a shard is asked at once where their data may end.
+pub const INODES_ASKED_MAX: u32 = 1024;
+
 /// Entries of a directory in one answer: with names and attributes a few hundred KiB.
 pub const LISTED_ENTRIES_MAX: u32 = 1024;
 
@@ -202,6 +205,9 @@ pub const COMPLETIONS_MAX: u32 = 4096;
 
 /// Chunks in one answer about digests, 26 bytes each: the answer stays below a frame's head.
 pub const DIGESTS_MAX: usize = 480;
+
+/// Runs in one answer about what holds data, 24 bytes each: the answer stays below a frame's head.
+pub const LISTED_RUNS_MAX: usize = 512;
 
 /// Groups of which a target says in one answer what is open, and groups that close in one request: a head
 /// holds it.
@@ -450,6 +456,8 @@ const _: () = assert!(ONE_WAY_REQUESTS_MAX <= CONNECTION_REQUESTS_MAX);
 const _: () = assert!(SUBMISSIONS_MAX <= COMPLETIONS_MAX, "what is submitted can complete");
 const _: () = assert!(CONNECTION_REQUESTS_MAX <= COMPLETIONS_MAX);
 const _: () = assert!(DIGESTS_MAX * 26 <= FRAME_HEAD_MAX, "an answer about digests is a head");
+const _: () =
+    assert!(LISTED_RUNS_MAX * 24 + 20 <= FRAME_HEAD_MAX, "an answer about what holds data is a head");
 const _: () = assert!(WATERMARK_LAG_MAX as usize <= OPEN_ENTRIES_MAX);
 const _: () =
     assert!(COPIES_MAX * OPEN_ENTRIES_MAX <= OPEN_ENTRIES_REPAIR_MAX, "what all replicas hold fits one");

@@ -16,6 +16,7 @@ pub mod files;
 pub mod frame;
 pub mod handshake;
 mod lines;
+pub mod listing;
 pub mod load;
 pub mod map_part;
 pub mod newest;
@@ -57,6 +58,8 @@ pub enum Kind {
     Watermark = 21,
     /// A group's entry of the map, for a target that has an older one.
     AdoptEntry = 22,
+    /// Which objects of a group hold data: `listing.rs`.
+    List = 23,
     /// A peer asks to be vouched for while the manager is silent.
     Vouch = 32,
     /// Digests of a group's chunks, in key order. The body holds the marks (`control::Marks`, JSON) of the
@@ -96,6 +99,7 @@ impl Kind {
             Settle,
             Watermark,
             AdoptEntry,
+            List,
             Vouch,
             Digests,
             Marks,

@@ -217,12 +217,14 @@ fn run(command: Command, globals: &Globals) -> Result<(), CliError> {
     match command {
         Command::Cli(command) => {
             if !is_daemon(&command) {
-                logging::start_for_command();
+                // A mount goes on when nobody looks: its warnings are all that is left of what has happened.
+                let is_mount = matches!(command, weft_cli::Command::Mount(_));
+                logging::start_for_command(if is_mount { LevelFilter::WARN } else { LevelFilter::ERROR });
             }
             weft_cli::run(globals, command, &Whole)
         }
         Command::Bench(command) => {
-            logging::start_for_command();
+            logging::start_for_command(LevelFilter::ERROR);
             bench::run(command, globals)
         }
         Command::Completions(args) => weft_cli::completions(&Program::command(), &args, globals.output()),

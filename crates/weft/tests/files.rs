@@ -78,6 +78,9 @@ fn files_live_through_the_death_of_the_node_that_serves_their_names() {
     bed.ok(&["node", "start", &first]);
     bed.await_health("healthy");
     bed.weft(&["fs", "rm", "home", "/team"]).fails(1, &["not empty", "--recursive"]);
+    for nothing in ["", "/", "//", "/team/.", ".."] {
+        bed.weft(&["fs", "rm", "home", "--recursive", nothing]).fails(2, &["no name that can be removed"]);
+    }
     let before = used(&bed);
     assert!(bed.ok(&["fs", "rm", "home", "--recursive", "/team", "--dry-run"]).contains("6 names would be"));
     assert_eq!(names_of(&bed, "/"), ["after", "team"]);

@@ -63,6 +63,12 @@ fn mount_process_at(folder: &str) -> String {
 fn files_are_used_through_a_mount() {
     let Some(bed) = with_home("mount") else { return };
     let (at, other) = (Folder::new(&bed, "at"), Folder::new(&bed, "other"));
+    let no_log = ["mount", "home", at.text(), "--log-file", "/nowhere/at/all"];
+    bed.weft(&no_log).fails(1, &["open the log", "/nowhere/at/all"]);
+    let mounted: serde_json::Value =
+        serde_json::from_str(&bed.ok(&["--json", "mount", "home", at.text()])).expect("JSON");
+    assert_eq!(mounted["file_system"], "home");
+    bed.ok(&["umount", at.text()]);
     assert!(bed.ok(&["mount", "home", at.text()]).contains("home is mounted at"));
     let content = sample(3 * MIB + 17, 5);
     fs::write(at.join("file"), &content).expect("written");

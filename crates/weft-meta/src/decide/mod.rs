@@ -143,7 +143,8 @@ fn carry_out(draft: &mut Draft<'_>, operation: &Operation) -> Result<Answer, Fil
         | Operation::Await(_)
         | Operation::Check(_)
         | Operation::Use
-        | Operation::State => Ok(Answer::Done),
+        | Operation::State
+        | Operation::DataOf(_) => Ok(Answer::Done),
         Operation::Lock(inode, lock) => draft.lock(*inode, lock),
         Operation::Unlock(inode, owner, range) => draft.unlock(*inode, *owner, *range),
         Operation::FindLock(inode, lock) => draft.find_lock(*inode, lock),

@@ -1,5 +1,5 @@
-//! The tables of a file system's shards agree with themselves, as `weft fs check` asks of servers that go on
-//! serving.
+//! The tables of a file system's shards agree with themselves, and what groups hold with them, as `weft fs check`
+//! asks of servers that go on serving.
 
 use crate::bed::Bed;
 use std::rc::Rc;
@@ -42,8 +42,12 @@ async fn check_shards(bed: &Rc<Bed>, file_system: &str) -> Result<(), String> {
             }
         }
     }
+    let data = mount.check_data(|_| ()).await.map_err(|error| format!("data are not checked: {error}"))?;
     mount.detach().await;
-    Ok(())
+    match data.findings.first() {
+        Some(finding) => Err(format!("{}, and {} in all", finding.text, data.found)),
+        None => Ok(()),
+    }
 }
 
 async fn mount(bed: &Rc<Bed>, file_system: &str) -> Mount {

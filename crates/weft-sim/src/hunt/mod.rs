@@ -34,6 +34,7 @@ mod scripts;
 mod shard;
 mod siblings;
 mod silence;
+mod sparse;
 mod stage;
 mod stranded;
 mod table;
@@ -104,6 +105,8 @@ pub enum Scenario {
     NamesChanged,
     /// A mount holds a directory in which another mount changes names, attributes and sizes.
     DirectoryKept,
+    /// The data of a file lie further apart than drives are large.
+    Sparse,
     /// A mount writes to what others read all the time.
     Readers,
     /// A lock changes hands as its holder dies.
@@ -205,6 +208,7 @@ pub fn run_seed(
                     Scenario::Unsaid => fenced::run_unsaid().await,
                     Scenario::NamesChanged => fenced::run_changed_names().await,
                     Scenario::DirectoryKept => directories::run().await,
+                    Scenario::Sparse => sparse::run().await,
                     Scenario::Fenced => fenced::run().await,
                     Scenario::SharedFiles => files::run_shared().await,
                 }

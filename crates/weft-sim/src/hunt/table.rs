@@ -430,6 +430,8 @@ pub const HUNTS: &[Hunt] = &[
     hunt(&[SizeNotTold], Scenario::Files, 100),
     hunt(&[GrowthWithoutTurn], Scenario::Files, 100),
     hunt(&[HoldForgotten], Scenario::Shard, 200),
+    hunt(&[PurgedWithData], Scenario::Sparse, 20),
+    hunt(&[ListForgotten], Scenario::Sparse, 20),
     hunt(&[OldNumbersTaken], Scenario::Shard, 40),
     hunt(&[SessionNotCheckedAgain], Scenario::Waiting, 20),
     hunt(&[AnswerBeforeAppend], Scenario::Shard, 40),

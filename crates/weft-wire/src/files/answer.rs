@@ -10,8 +10,8 @@ use super::{decode_bool, decode_bytes, decode_count, encode_bytes};
 use crate::{DecodeError, Decoder, Encoder};
 use thiserror::Error;
 use weft_types::limits::{
-    FILE_NAME_BYTES_MAX, LINK_TARGET_BYTES_MAX, LISTED_ENTRIES_MAX, RECALLS_MAX, XATTR_NAMES_BYTES_MAX,
-    XATTR_VALUE_BYTES_MAX,
+    FILE_NAME_BYTES_MAX, INODES_ASKED_MAX, LINK_TARGET_BYTES_MAX, LISTED_ENTRIES_MAX, RECALLS_MAX,
+    XATTR_NAMES_BYTES_MAX, XATTR_VALUE_BYTES_MAX,
 };
 use weft_types::{Attributes, InodeNumber};
 
@@ -140,6 +140,15 @@ pub struct Recall {
     pub keeps: HoldMode,
 }
 
+/// Where the data of an inode may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DataBounds {
+    /// Its layout; see `weft_layout::FileLayout`.
+    pub layout: [u8; 12],
+    /// Nothing of it lies from this offset on (F8), in bytes.
+    pub end: u64,
+}
+
 /// The answer to an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
@@ -170,6 +179,9 @@ pub enum Answer {
     Use(UseOfShard),
     /// What the shard is made of, and what it has done.
     State(ShardState),
+    /// Where the data of each of the inodes may be, in the order in which they were asked for; nothing of those that
+    /// are not there.
+    DataOf(Vec<Option<DataBounds>>),
 }
 
 impl Answer {
@@ -205,6 +217,15 @@ impl Answer {
             Answer::Check(check) => check.encode(e.u8(10)),
             Answer::Use(used) => used.encode(e.u8(11)),
             Answer::State(state) => state.encode(e.u8(12)),
+            Answer::DataOf(bounds) => {
+                e.u8(15).u32(bounds.len() as u32);
+                for bounds in bounds {
+                    e.u8(bounds.is_some().into());
+                    if let Some(bounds) = bounds {
+                        e.bytes(&bounds.layout).u64(bounds.end);
+                    }
+                }
+            }
             Answer::Lasting(attributes, directory) => {
                 encode_attributes(e.u8(13).u64(directory.0), attributes)
             }
@@ -252,6 +273,15 @@ impl Answer {
                 Answer::Lasting(decode_attributes(d)?, directory)
             }
             14 => Answer::Listed(decode_listed(d, true)?),
+            15 => {
+                let bounds = (0..decode_count(d, "inodes", INODES_ASKED_MAX)?).map(|_| {
+                    Ok(match decode_bool(d, "whether an inode is there")? {
+                        true => Some(DataBounds { layout: d.array()?, end: d.u64()? }),
+                        false => None,
+                    })
+                });
+                Answer::DataOf(bounds.collect::<Result<_, _>>()?)
+            }
             n => return Err(DecodeError::Invalid { field: "answer", value: n.into() }),
         })
     }

@@ -10,7 +10,7 @@ mod table_check;
 mod use_of_shard;
 
 pub use addressed::ShardRequest;
-pub use answer::{Answer, FileError, Listed, ListedEntry, Recall};
+pub use answer::{Answer, DataBounds, FileError, Listed, ListedEntry, Recall};
 pub use attributes::{ATTRIBUTES_BYTES, decode_attributes, encode_attributes};
 pub use lock::{FileLock, LockFamily, LockMode, LockOwner};
 pub use operation::{

@@ -2,10 +2,10 @@
 
 use super::attributes::{decode_kind, decode_mode, decode_time, encode_time};
 use super::lock::{FileLock, LockOwner, decode_range};
-use super::{decode_bytes, encode_bytes};
+use super::{decode_bytes, decode_count, encode_bytes};
 use crate::{DecodeError, Decoder, Encoder, crc32c};
 use weft_types::limits::{
-    FILE_NAME_BYTES_MAX, LINK_TARGET_BYTES_MAX, XATTR_NAME_BYTES_MAX, XATTR_VALUE_BYTES_MAX,
+    FILE_NAME_BYTES_MAX, INODES_ASKED_MAX, LINK_TARGET_BYTES_MAX, XATTR_NAME_BYTES_MAX, XATTR_VALUE_BYTES_MAX,
 };
 use weft_types::{FileKind, FileTime, InodeNumber, SessionId};
 
@@ -215,6 +215,8 @@ pub enum Operation {
     /// attributes of what has its only name there, unless another session holds that to write. Less than the
     /// session holds already is not taken for it. Given back by [`Operation::Release`].
     HoldDirectory(InodeNumber),
+    /// Where the data of inodes may be, at most [`INODES_ASKED_MAX`] of them: for a check of what groups hold.
+    DataOf(Vec<InodeNumber>),
 }
 
 impl Operation {
@@ -256,12 +258,13 @@ impl Operation {
             | Operation::Told(_)
             | Operation::Check(_)
             | Operation::Use
-            | Operation::State => InodeNumber::ROOT,
+            | Operation::State
+            | Operation::DataOf(_) => InodeNumber::ROOT,
             Operation::Await(operation) => operation.inode(),
         }
     }
 
-    /// Whether it is about the server of a shard, and about nothing in the tables.
+    /// Whether it is about the server of a shard, or asks of its tables what no program asks.
     pub fn is_of_server(&self) -> bool {
         matches!(
             self,
@@ -271,6 +274,7 @@ impl Operation {
                 | Operation::Check(_)
                 | Operation::Use
                 | Operation::State
+                | Operation::DataOf(_)
         )
     }
 
@@ -302,7 +306,8 @@ impl Operation {
             | Operation::FindLock(..)
             | Operation::Check(_)
             | Operation::Use
-            | Operation::State => false,
+            | Operation::State
+            | Operation::DataOf(_) => false,
             Operation::Create(..)
             | Operation::CreateOpen(..)
             | Operation::CreateUnnamed(..)
@@ -418,6 +423,12 @@ impl Operation {
             Operation::Check(number) => drop(e.u8(27).u64(*number)),
             Operation::Use => drop(e.u8(28)),
             Operation::State => drop(e.u8(29)),
+            Operation::DataOf(inodes) => {
+                e.u8(31).u32(inodes.len() as u32);
+                for inode in inodes {
+                    e.u64(inode.0);
+                }
+            }
             other => unreachable!("{other:?} is about the tables of a shard"),
         }
     }
@@ -470,6 +481,10 @@ impl Operation {
             28 => Operation::Use,
             29 => Operation::State,
             30 => Operation::HoldDirectory(decode_inode(d)?),
+            31 => {
+                let count = decode_count(d, "inodes", INODES_ASKED_MAX)?;
+                Operation::DataOf((0..count).map(|_| decode_inode(d)).collect::<Result<_, _>>()?)
+            }
             AWAIT if may_await => Operation::Await(Box::new(Operation::decode_some(d, false)?)),
             n => return Err(DecodeError::Invalid { field: "operation", value: n.into() }),
         })

@@ -12,6 +12,7 @@ use weft_wire::data::{
     WatermarkNote, WriteAnswer,
 };
 use weft_wire::frame::{ENVELOPE_BYTES, Envelope, FLAG_ANSWER, FLAG_ONE_WAY};
+use weft_wire::listing::{ListAnswer, ListRequest};
 use weft_wire::renewal::{Grant, Renewal};
 use weft_wire::{DecodeError, Kind, PROTOCOL, PROTOCOL_OLDEST, Status};
 
@@ -25,6 +26,7 @@ variants!(Kind {
     Settle,
     Watermark,
     AdoptEntry,
+    List,
     Vouch,
     Digests,
     Marks,
@@ -140,6 +142,26 @@ fn data_requests() {
         data_case(2, "write with a scope, protocol 2", DataRequest { scope: scope(), ..write }, crcs()),
     ];
     check("data-request.txt", Form::Hex, &cases);
+}
+
+#[test]
+fn lists() {
+    let inode = objects()[1];
+    let from = DataRequest { object: inode, version: Version::ZERO, ..data_request(Purpose::Client) };
+    let request = ListRequest { from, last: inode };
+    let request_of = |protocol, name| {
+        let encode = move |request: &ListRequest| request.encode(protocol);
+        case(name, request, encode, move |bytes| ListRequest::decode(protocol, bytes))
+    };
+    let runs = vec![(inode, BlockRange::new(0, 128)), (inode, BlockRange::new(256, 384))];
+    let answer = ListAnswer { runs, next: Some((inode, 1024)) };
+    let cases = [
+        request_of(1, "list"),
+        request_of(3, "list, protocol 3"),
+        case("what holds data", answer, ListAnswer::encode, ListAnswer::decode),
+        case("nothing holds data", ListAnswer::default(), ListAnswer::encode, ListAnswer::decode),
+    ];
+    check("list.txt", Form::Hex, &cases);
 }
 
 #[test]
@@ -326,6 +348,7 @@ fn kinds_and_statuses() {
         Settle,
         Watermark,
         AdoptEntry,
+        List,
         Vouch,
         Digests,
         Marks,

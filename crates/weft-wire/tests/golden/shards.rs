@@ -4,9 +4,9 @@ use crate::form::{Case, Form, case, cases_of, check};
 use crate::variants;
 use weft_types::{Attributes, FileKind, FileTime, InodeNumber, SessionId, VolumeId};
 use weft_wire::files::{
-    Answer, AttributeChanges, CheckFinding, FileError, FileLock, FileRequest, HoldMode, Listed, ListedEntry,
-    LockFamily, LockMode, LockOwner, NameIn, NewInode, Operation, Recall, RenameMode, SetTime, ShardRequest,
-    ShardState, ShardUser, ShardWait, TableCheck, UseOfShard, XattrMode,
+    Answer, AttributeChanges, CheckFinding, DataBounds, FileError, FileLock, FileRequest, HoldMode, Listed,
+    ListedEntry, LockFamily, LockMode, LockOwner, NameIn, NewInode, Operation, Recall, RenameMode, SetTime,
+    ShardRequest, ShardState, ShardUser, ShardWait, TableCheck, UseOfShard, XattrMode,
 };
 use weft_wire::{DecodeError, Decoder, Encoder};
 
@@ -41,6 +41,7 @@ variants!(Operation {
     Use,
     State,
     HoldDirectory,
+    DataOf,
 });
 variants!(Answer {
     Attributes,
@@ -56,6 +57,7 @@ variants!(Answer {
     Use,
     State,
     Lasting,
+    DataOf,
 });
 
 fn at(name: &[u8]) -> NameIn {
@@ -114,6 +116,7 @@ fn operations() -> Vec<Operation> {
         Operation::Use,
         Operation::State,
         Operation::HoldDirectory(inode),
+        Operation::DataOf(vec![inode, InodeNumber::new(3, 8)]),
     ]
 }
 
@@ -212,6 +215,10 @@ fn answers() -> Vec<Answer> {
         Answer::Lock(None),
         Answer::Lock(Some(a_lock())),
         Answer::Check(a_check()),
+        Answer::DataOf(vec![
+            Some(DataBounds { layout: *b"\x01\0\x02\0\0\x01\0\0\x04\0\0\0", end: 0x0004_0000 }),
+            None,
+        ]),
         Answer::Use(a_use()),
         Answer::State(a_state()),
         Answer::Lasting(attributes, InodeNumber::new(3, 5)),

@@ -8,7 +8,7 @@ mod tree;
 use crate::stop::asked_to_stop;
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufReader, Read};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
@@ -114,10 +114,11 @@ fn start_in_background() -> Result<(), CliError> {
     }
     let mut child = command.spawn().map_err(failed)?;
     let said = child.stdout.take().expect("it is piped");
-    let mut line = String::new();
-    BufReader::new(said).read_line(&mut line).map_err(failed)?;
-    if !line.is_empty() {
-        print!("{line}");
+    let mut text = String::new();
+    // Until the mount has let go of this output, or has ended.
+    BufReader::new(said).read_to_string(&mut text).map_err(failed)?;
+    if !text.is_empty() {
+        print!("{text}");
         return Ok(());
     }
     // It has ended, and has said why.
@@ -129,8 +130,9 @@ fn start_in_background() -> Result<(), CliError> {
 }
 
 async fn run(args: MountArgs, place: FabricPlace, output: Output) -> Result<(), CliError> {
+    let background = if args.in_background { Some(Background::open(&args)?) } else { None };
     let files = begin(&args, &place).await?;
-    let ended = serve(&args, &place, output, &files).await;
+    let ended = serve(&args, &place, output, &files, background).await;
     let told = files.end().await;
     ended?;
     told.map_err(|error| CliError::Failed {
@@ -167,6 +169,7 @@ async fn serve(
     place: &FabricPlace,
     output: Output,
     files: &Rc<LastingFiles>,
+    background: Option<Background>,
 ) -> Result<(), CliError> {
     let manager = Connection::open(place).await?;
     let tree = Rc::new(FilesTree::new(files.clone(), &args.name, manager));
@@ -187,10 +190,10 @@ async fn serve(
         let how = if mounted.read_only { ", read-only" } else { "" };
         format!("file system {} is mounted at {}{how}\n", mounted.file_system, mounted.at.display())
     })?;
-    if args.in_background {
-        leave_the_starter(args).map_err(|error| CliError::Failed {
+    if let Some(background) = background {
+        background.go().map_err(|error| CliError::Failed {
             message: format!("the mount cannot go to the background: {error}"),
-            hint: "check --log-file, or use --foreground".to_owned(),
+            hint: "use --foreground".to_owned(),
         })?;
     }
     let at = args.at.clone();
@@ -227,16 +230,33 @@ async fn keep_back_where_there_is_room(files: Rc<LastingFiles>, tree: Rc<FilesTr
     }
 }
 
-/// The process that has started this one knows enough: it does not read any more.
-fn leave_the_starter(args: &MountArgs) -> io::Result<()> {
-    let null = File::options().read(true).write(true).open("/dev/null")?;
-    let log = match &args.log_file {
-        Some(path) => File::options().create(true).append(true).open(path)?,
-        None => null.try_clone()?,
-    };
-    rustix::stdio::dup2_stdout(&null)?;
-    rustix::stdio::dup2_stderr(&log)?;
-    Ok(())
+/// Where the output of a mount in the background goes.
+struct Background {
+    null: File,
+    log: File,
+}
+
+impl Background {
+    /// Opens the log, before anything is mounted: if it cannot be written, nothing is.
+    fn open(args: &MountArgs) -> Result<Background, CliError> {
+        let null = File::options().read(true).write(true).open("/dev/null");
+        let null = null.map_err(CliError::file("open", Path::new("/dev/null")))?;
+        let log = match &args.log_file {
+            Some(path) => {
+                let log = File::options().create(true).append(true).open(path);
+                log.map_err(CliError::file("open the log", path))?
+            }
+            None => null.try_clone().map_err(CliError::file("open", Path::new("/dev/null")))?,
+        };
+        Ok(Background { null, log })
+    }
+
+    /// The process that has started this one knows enough: it reads on until this lets go of it.
+    fn go(self) -> io::Result<()> {
+        rustix::stdio::dup2_stdout(&self.null)?;
+        rustix::stdio::dup2_stderr(&self.log)?;
+        Ok(())
+    }
 }
 
 fn mount_error(args: &MountArgs, error: &FuseError) -> CliError {
@@ -280,7 +300,11 @@ fn umount_error(at: &Path, error: &io::Error) -> CliError {
     let hint = match error.raw_os_error() {
         Some(libc::EBUSY) => "something uses it: `fuser -m` shows what; --force takes it away all the same",
         Some(libc::EPERM) => "unmounting needs root",
-        _ => "check the path",
+        Some(libc::ENOENT | libc::ENOTDIR | libc::EACCES) => "check the path",
+        Some(libc::ETIMEDOUT | libc::EIO | libc::ENOSPC) => {
+            "not all that was written is durable: see `weft status`, then try again; --force gives it up"
+        }
+        _ => "`weft status` says how the fabric is; --force takes the mount away all the same",
     };
     CliError::Failed { message: format!("cannot unmount {}: {error}", at.display()), hint: hint.to_owned() }
 }
