@@ -56,7 +56,7 @@ bench-deaths: ## Measure how long clients wait when a node dies; DEATHS='--only 
 bench-files: ## Measure names, data and small files of a file system; FILES='--only data' is passed on; writes files.json
 	@scripts/bench-files.sh $(FILES)
 
-bench-peers: ## Measure Weft beside other storage systems; PEERS='--install --peer NAME' is passed on; writes peers.json
+bench-peers: ## Measure Weft beside other storage systems; PEERS='--as files --install --peer NAME' is passed on; writes peers.json
 	@scripts/bench-peers.sh $(PEERS)
 
 posix: ## Run suites and real programs on a mounted file system; POSIX='--only git' is passed on; writes docs/posix.md

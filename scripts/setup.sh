@@ -18,8 +18,8 @@ fail() { # message hint
 }
 
 # The packages of bench/peers. Its own test compares this list with what the peers say.
-peer_packages='ceph-common ceph-mgr ceph-mon ceph-osd glusterfs-server moosefs-chunkserver moosefs-client moosefs-master
-  nbdkit nfs-ganesha nfs-ganesha-vfs qemu-block-extra qemu-utils rpcbind'
+peer_packages='ceph-common ceph-fuse ceph-mds ceph-mgr ceph-mon ceph-osd glusterfs-client glusterfs-server moosefs-chunkserver
+  moosefs-client moosefs-master nbdkit nfs-ganesha nfs-ganesha-vfs qemu-block-extra qemu-utils rpcbind'
 
 purpose=build dry_run=no with=''
 while [ $# -gt 0 ]; do
@@ -137,7 +137,7 @@ install_packages() {
       glusterfs-server) services='glusterd.service' ;;
       postgresql) services=postgresql.service ;;
       rpcbind) services='rpcbind.service rpcbind.socket' ;;
-      ceph-mon | ceph-mgr | ceph-osd) services="$package.target" ;;
+      ceph-mon | ceph-mgr | ceph-osd | ceph-mds | ceph-fuse) services="$package.target" ;;
       *) continue ;;
     esac
     if command -v systemctl >/dev/null 2>&1; then

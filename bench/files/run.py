@@ -15,16 +15,15 @@ import shutil
 import statistics
 import subprocess
 import sys
-import tarfile
-import tempfile
-import time
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "where"))
+for beside in "where", "load":
+    sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / beside))
 import fabric  # noqa: E402
+import load  # noqa: E402
+import mounted  # noqa: E402
+from mounted import FOLDERS, PROCESSES  # noqa: E402
 
-NAMES = pathlib.Path(__file__).with_name("names.py")
-DRIVE_BYTES, VOLUME_SIZE, FILE_SIZE = 3 << 30, "512MiB", "512m"
-PROCESSES = 8
+DRIVE_BYTES, VOLUME_SIZE, FILE_BYTES = 3 << 30, "512MiB", 512 * load.MIB
 
 # Files of each process or client, and in the archive that is unpacked: in full, and quickly.
 FILES, FILES_QUICK = 4000, 500
@@ -55,7 +54,7 @@ def main():
                     print(f"round {number + 1} of {options.rounds}: {name}", file=sys.stderr)
                     for row in SECTIONS[name](made, options):
                         rows.setdefault(row["workload"], []).append(row)
-    except fabric.Trouble as trouble:
+    except (fabric.Trouble, load.LoadError) as trouble:
         print(f"error: {trouble}", file=sys.stderr)
         return 1
     figures = [median(workload, found) for workload, found in rows.items()]
@@ -116,101 +115,46 @@ def by_library(made, options):
     return rows
 
 
-def names(places, processes, folders, files):
-    """What processes do with names in turn: by operation, how many a second in all, and the median and worst hundredth."""
-    for place in places:
-        pathlib.Path(place).mkdir(parents=True, exist_ok=True)
-    running = [subprocess.Popen([sys.executable, str(NAMES), str(places[n % len(places)]), str(files), str(folders)], stdin=subprocess.PIPE,
-                                stdout=subprocess.PIPE, text=True) for n in range(processes)]
-    found = {}
-    for _ in range(5):
-        for process in running:
-            process.stdin.write("\n")
-            process.stdin.flush()
-        said = [json.loads(process.stdout.readline()) for process in running]
-        took = sorted(us for one in said for us in one["us"])
-        found[said[0]["operation"]] = {"per_second": sum(one["items"] for one in said) / max(one["seconds"] for one in said),
-                                       "p50": took[len(took) // 2], "p99": took[len(took) * 99 // 100]}
-    for process in running:
-        process.stdin.close()
-        if process.wait() != 0:
-            raise fabric.Trouble("a process that works with names has failed")
-    return found
-
-
 def through_mounts(made, options):
     """Names through FUSE: from one process and from several, in one folder and in many, by one mount and by two."""
     a, b = made["places"]
     rows = []
-    shapes = [("1 process", 1, 1), (f"{PROCESSES} processes, one folder", PROCESSES, 1), (f"{PROCESSES} processes, many folders", PROCESSES, 50)]
+    shapes = [("1 process", 1, 1), (f"{PROCESSES} processes, one folder", PROCESSES, 1), (f"{PROCESSES} processes, many folders", PROCESSES, FOLDERS)]
     for shape, processes, folders in shapes:
         files = options.files // processes
-        limits = names([made["memory"] / "names"], processes, folders, files)
-        found = names([a / "names"], processes, folders, files)
+        limits = mounted.names([made["memory"] / "names"], processes, folders, files)
+        found = mounted.names([a / "names"], processes, folders, files)
         rows += [row(f"{operation} through FUSE, {shape}", seen["per_second"], p50=seen["p50"], p99=seen["p99"],
                      limit=limits[operation]["per_second"]) for operation, seen in found.items()]
     weft(made, "mount", "home", str(b))
-    found = names([a / "names", b / "names"], PROCESSES, 1, options.files // PROCESSES)
+    found = mounted.names([a / "names", b / "names"], PROCESSES, 1, options.files // PROCESSES)
     rows += [row(f"{operation} through FUSE, two mounts, {PROCESSES} processes, one folder", seen["per_second"], p50=seen["p50"], p99=seen["p99"])
              for operation, seen in found.items()]
     weft(made, "umount", str(b))
     return rows
 
 
-def fio(place, rw, size, depth, seconds):
-    """Direct data of one file through a mount, as fio reads and writes it."""
-    job = ["fio", "--name=data", f"--filename={place}/data", f"--size={FILE_SIZE}", f"--rw={rw}", f"--bs={size}", "--direct=1",
-           "--ioengine=libaio", f"--iodepth={depth}", "--time_based", f"--runtime={seconds}", "--ramp_time=0.5", "--output-format=json"]
-    done = subprocess.run(job, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise fabric.Trouble(f"fio failed: {done.stderr}{done.stdout[-1000:]}")
-    said = json.loads(done.stdout[done.stdout.index("{"):])["jobs"][0]["write" if "write" in rw else "read"]
-    times = said["clat_ns"].get("percentile", {})
-    return {"per_second": said["iops"], "mb_per_s": said["bw_bytes"] / 1e6, "p50": times.get("50.000000", 0) / 1e3,
-            "p99": times.get("99.000000", 0) / 1e3}
-
-
 def data(made, options):
     """Direct reads and writes of one file, beside the same of the volume underneath."""
-    at, rows = made["places"][0], []
-    subprocess.run(["fio", "--name=fill", f"--filename={at}/data", f"--size={FILE_SIZE}", "--rw=write", "--bs=1m", "--direct=1"],
-                   capture_output=True, check=True)
-    for size, words, depth in ("4K", "random", 32), ("1M", "sequential", 8):
-        for rw in "read", "write":
-            kind = ("rand" if words == "random" else "") + rw
-            found = fio(at, kind, size, depth, options.seconds)
-            below = fabric.finish(fabric.load(made, rw, size, depth, True, options.seconds, ["--pattern", words]))["total"]
-            limit = below["iops"] * (1 if size == "4K" else 1.048576)
-            speed = {} if size == "4K" else {"mb_per_s": found["mb_per_s"]}
-            rows.append(row(f"{size} direct {rw} through FUSE, depth {depth}; limit: the volume", found["per_second"], p50=found["p50"],
-                            p99=found["p99"], limit=limit, **speed))
-    os.unlink(at / "data")
+    path, rows = made["places"][0] / "data", []
+    load.fill(load.file(path), FILE_BYTES)
+    for workload in mounted.DATA:
+        found = load.measure(load.file(path), workload, FILE_BYTES, options.seconds)
+        size, words = ("4K", "random") if workload.block_bytes == 4096 else ("1M", "sequential")
+        rw, depth = "write" if workload.is_write else "read", workload.depth
+        below = fabric.finish(fabric.load(made, rw, size, depth, True, options.seconds, ["--pattern", words]))["total"]
+        limit = below["iops"] * (1 if size == "4K" else 1.048576)
+        speed = {} if size == "4K" else {"mb_per_s": found["mb_per_s"]}
+        rows.append(row(f"{size} direct {rw} through FUSE, depth {depth}; limit: the volume", found["iops"], p50=found["p50_us"],
+                        p99=found["p99_us"], limit=limit, **speed))
+    os.unlink(path)
     return rows
 
 
 def small_files(made, options):
     """An archive of small files unpacked through a mount, beside the file system in memory."""
-    folder = pathlib.Path(tempfile.mkdtemp(prefix="weft-small-", dir="/dev/shm"))
-    archive = folder / "small.tar"
-    try:
-        with tarfile.open(archive, "w") as tar:
-            source = folder / "file"
-            for n in range(options.unpacked):
-                source.write_bytes(bytes(n * 7 % 9000))
-                tar.add(source, f"{n // 500}/{n}")
-        seconds = []
-        for at in made["memory"], made["places"][0]:
-            into = at / "unpacked"
-            into.mkdir()
-            began = time.monotonic()
-            subprocess.run(["tar", "-xf", archive, "-C", into], check=True)
-            seconds.append(time.monotonic() - began)
-            if at != made["memory"]:
-                shutil.rmtree(into)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-    limit, took = (options.unpacked / spent for spent in seconds)
-    shutil.rmtree(made["memory"] / "unpacked")
+    with mounted.archive(options.unpacked) as (archive, _):
+        limit, took = (options.unpacked / mounted.unpack(archive, at / "unpacked")[0] for at in (made["memory"], made["places"][0]))
     return [row(f"files of up to 9 kB unpacked by tar through FUSE, {options.unpacked}", took, limit=limit)]
 
 

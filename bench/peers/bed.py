@@ -154,7 +154,9 @@ class Place:
         return ticks / os.sysconf("SC_CLK_TCK")
 
     def stop(self):
-        """Ends the system's processes, the last started first, and frees its media."""
+        """Drops the system's mounts, ends its processes, the last started first, and frees its media."""
+        for mount in reversed(self._mounts()):
+            run(["umount", "--lazy", mount])
         for child, _ in reversed(self._daemons):
             if child.poll() is None:
                 child.terminate()
@@ -174,6 +176,11 @@ class Place:
             while self._pids() and time.monotonic() < deadline:
                 time.sleep(0.05)
         shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _mounts(self):
+        """What is mounted in the folder, in the order of mounting."""
+        lines = pathlib.Path("/proc/self/mounts").read_text(encoding="utf-8").splitlines()
+        return [point for point in (line.split()[1] for line in lines) if point.startswith(f"{self.folder}/")]
 
     def _pids(self):
         wanted = f"{MARK}={self.name}".encode()

@@ -1,10 +1,10 @@
-"""Ceph: a monitor, a manager and two OSDs with BlueStore, and an RBD image with two copies."""
+"""Ceph: a monitor, a manager and two OSDs with BlueStore, and two copies of an RBD image, or of a file system with one metadata server."""
 
 import uuid
 
 import bed
 import load
-from system import System, VOLUME_BYTES, first_line
+from system import FileSystem, System, VOLUME_BYTES, first_line
 
 # Of one OSD's file: the image, the space that BlueStore takes for its log and its database, and room to allocate from.
 OSD_BYTES = 3072 * load.MIB
@@ -42,10 +42,14 @@ debug objecter = 0/0
 debug rados = 0/0
 debug rbd = 0/0
 debug objectcacher = 0/0
+debug mds = 0/0
+debug client = 0/0
 [mon]
 mon data = {folder}/mon
 [mgr]
 mgr data = {folder}/mgr
+[mds]
+mds data = {folder}/mds
 [osd]
 osd data = {folder}/osd-$id
 osd objectstore = bluestore
@@ -57,37 +61,22 @@ rbd cache = false
 """
 
 
-class CephLibrbd(System):
-    """Reached as its own users do: fio links librbd."""
+class Ceph(System):
+    """The cluster."""
 
-    name = "ceph-librbd"
-    title = "Ceph RBD, 2 copies on 2 OSDs, by librbd in fio"
     copies = 2
-    packages = ["ceph-mon", "ceph-osd", "ceph-mgr", "ceph-common"]
-    programs = ["ceph-mon", "ceph-osd", "ceph-mgr", "ceph", "rbd", "monmaptool"]
     media_bytes = 2 * OSD_BYTES + 512 * load.MIB
-    unequal = [
-        "fio calls librbd directly: the hop over NBD, which Weft has in these figures, is spared.",
-        *(shared := [
-            "BlueStore in files of the media, with its checksums (CRC-32C, verified by OSDs when they read; not end to end),"
-            " its write-ahead log and RocksDB.",
-            "Writes go to a primary OSD first, which passes them on; Weft's client writes both copies itself.",
-            "Authentication (cephx) and debug logs are off, and the client's cache too, since a write in it is not durable.",
-            "32 placement groups, no tuning else. Its OSDs may keep what they read in caches of their own (4 GiB each).",
-        ]),
+    shared = [
+        "BlueStore in files of the media, with its checksums (CRC-32C, verified by OSDs when they read; not end to end),"
+        " its write-ahead log and RocksDB.",
+        "Writes go to a primary OSD first, which passes them on; Weft's client writes both copies itself.",
     ]
 
     def version(self):
         return first_line(self.place.run(["ceph-osd", "--version"]))
 
-    def start(self):
-        self._start_cluster()
-        return ["--ioengine=rbd", "--clientname=admin", "--pool=rbd", "--rbdname=peers"]
-
-    def fio_environment(self):
-        return {"CEPH_CONF": str(self.place.folder / "ceph.conf")}
-
     def _start_cluster(self):
+        """Brings it up; returns the command `ceph`, and the options by which its tools find it."""
         folder, run = self.place.folder, self.place.run
         fsid = str(uuid.uuid4())
         configuration = folder / "ceph.conf"
@@ -108,9 +97,37 @@ class CephLibrbd(System):
             run(["ceph-osd", *of, "--mkfs", "--id", str(number), "--osd-uuid", osd_uuid])
             self.place.daemon(["ceph-osd", *of, "--foreground", "--id", str(number)])
         self.place.await_that("both OSDs", lambda: "2 up" in run([*ceph, "osd", "stat"]))
-        run([*ceph, "osd", "pool", "create", "rbd", "32", "32"])
-        run(["rbd", *of, "pool", "init", "rbd"])
-        run(["rbd", *of, "create", "rbd/peers", "--size", f"{VOLUME_BYTES}B", "--image-feature", "layering"])
+        return ceph, of
+
+
+class CephLibrbd(Ceph):
+    """Reached as its own users do: fio links librbd."""
+
+    name = "ceph-librbd"
+    title = "Ceph RBD, 2 copies on 2 OSDs, by librbd in fio"
+    packages = ["ceph-mon", "ceph-osd", "ceph-mgr", "ceph-common"]
+    programs = ["ceph-mon", "ceph-osd", "ceph-mgr", "ceph", "rbd", "monmaptool"]
+    unequal = [
+        "fio calls librbd directly: the hop over NBD, which Weft has in these figures, is spared.",
+        *(shared := [
+            *Ceph.shared,
+            "Authentication (cephx) and debug logs are off, and the client's cache too, since a write in it is not durable.",
+            "32 placement groups, no tuning else. Its OSDs may keep what they read in caches of their own (4 GiB each).",
+        ]),
+    ]
+
+    def start(self):
+        self._create_image()
+        return ["--ioengine=rbd", "--clientname=admin", "--pool=rbd", "--rbdname=peers"]
+
+    def fio_environment(self):
+        return {"CEPH_CONF": str(self.place.folder / "ceph.conf")}
+
+    def _create_image(self):
+        ceph, of = self._start_cluster()
+        self.place.run([*ceph, "osd", "pool", "create", "rbd", "32", "32"])
+        self.place.run(["rbd", *of, "pool", "init", "rbd"])
+        self.place.run(["rbd", *of, "create", "rbd/peers", "--size", f"{VOLUME_BYTES}B", "--image-feature", "layering"])
 
 
 class CephNbd(CephLibrbd):
@@ -124,7 +141,7 @@ class CephNbd(CephLibrbd):
     unequal = ["Its NBD face is qemu-nbd with librbd, in one process.", *CephLibrbd.shared]
 
     def start(self):
-        self._start_cluster()
+        self._create_image()
         self.place.daemon(["qemu-nbd", "--socket", self.place.socket, "--persistent", "--cache=none", "--image-opts",
                            f"driver=raw,file.driver=rbd,file.pool=rbd,file.image=peers,file.user=admin,file.conf={self.place.folder}/ceph.conf"])
         self.place.await_socket()
@@ -132,3 +149,31 @@ class CephNbd(CephLibrbd):
 
     def fio_environment(self):
         return {}
+
+
+class CephFs(Ceph, FileSystem):
+    """Mounted by its own FUSE client."""
+
+    name = "cephfs"
+    title = "CephFS, 2 copies on 2 OSDs, 1 metadata server, by ceph-fuse"
+    packages = ["ceph-mon", "ceph-osd", "ceph-mgr", "ceph-mds", "ceph-fuse", "ceph-common"]
+    programs = ["ceph-mon", "ceph-osd", "ceph-mgr", "ceph-mds", "ceph-fuse", "ceph", "monmaptool"]
+    unequal = [
+        "Its metadata server answers before what it did is in its journal on the OSDs; that is durable after fsync, or some seconds. With Weft it"
+        " is durable when a call returns.",
+        "One metadata server, and none that stands by; with Weft each node serves a part of the names.",
+        *Ceph.shared,
+        "Plain writes are in its client's own cache first, as they are in the kernel's cache with Weft; direct writes wait for both OSDs.",
+        "Authentication (cephx) and debug logs are off. 32 placement groups for data and 16 for metadata, no tuning else. Its OSDs may keep what they"
+        " read in caches of their own (4 GiB each).",
+    ]
+
+    def start(self):
+        ceph, of = self._start_cluster()
+        (self.place.folder / "mds").mkdir()
+        for pool, groups in ("data", "32"), ("metadata", "16"):
+            self.place.run([*ceph, "osd", "pool", "create", pool, groups, groups])
+        self.place.run([*ceph, "fs", "new", "peers", "metadata", "data"])
+        self.place.daemon(["ceph-mds", *of, "--foreground", "--id", "a"])
+        self.place.await_that("the metadata server", lambda: "up:active" in self.place.run([*ceph, "mds", "stat"]))
+        return self.serve_mount(["ceph-fuse", *of, "-f", "-n", "client.admin", self.mount])

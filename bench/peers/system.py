@@ -8,8 +8,11 @@ import shutil
 
 import load
 
-# The same for all. The volume fits into any peer's caches as well as ours: all media are memory anyway.
+# The same for all. The volume, or the file of a mounted file system, fits into any peer's caches as well as ours: all media are memory anyway.
 VOLUME_BYTES = 512 * load.MIB
+
+# What the small files of a comparison take of each copy, at most: 20,000 in an archive, twice where the old ones go late.
+SMALL_FILES_BYTES = 512 * load.MIB
 
 # Names where programs for administrators are that not everybody has on the PATH.
 ADMIN_PATHS = "/usr/sbin:/sbin"
@@ -56,6 +59,27 @@ class System:
     def stop(self):
         """Ends it, and frees its media."""
         self.place.stop()
+
+
+class FileSystem(System):
+    """One that is mounted, in a folder of its place."""
+
+    durable_writes = []  # fio's options by which a direct write is on all copies when it is acknowledged, if it would not be
+
+    def __init__(self, place):
+        super().__init__(place)
+        self.mount = place.folder / "mount"
+
+    def start(self):
+        """Brings the system up, and mounts its file system. Returns the folder."""
+        raise NotImplementedError
+
+    def serve_mount(self, command):
+        """Starts the daemon that serves the mount, and waits until it does."""
+        self.mount.mkdir()
+        self.place.daemon(command)
+        self.place.await_that("the mount", self.mount.is_mount)
+        return self.mount
 
 
 def first_line(text):

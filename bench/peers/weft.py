@@ -1,10 +1,12 @@
-"""Weft as it is measured here: a manager, two nodes with a drive each, a volume with two copies, served over NBD."""
+"""Weft as it is measured here: a manager, two nodes with a drive each, and two copies: a volume that is served over NBD, or a file system
+that is mounted."""
 
 import os
+import uuid
 
 import bed
 import load
-from system import System, VOLUME_BYTES, first_line
+from system import FileSystem, System, VOLUME_BYTES, first_line
 
 DRIVE_BYTES = 2048 * load.MIB
 
@@ -38,3 +40,25 @@ class Weft(System):
                            "--no-shared-memory"])
         self.place.await_socket()
         return load.nbd(self.place.socket)
+
+
+class WeftMounted(Weft, FileSystem):
+    """The same with a file system."""
+
+    title = "Weft, 2 copies on 2 nodes, mounted"
+
+    def start(self):
+        folder, run, manager, fabric_id = self.place.folder, self.place.run, "127.0.0.1:4800", str(uuid.uuid4())
+        run([self.binary, "fabric", "init", folder / "map.redb", "--fabric-id", fabric_id])
+        self.place.daemon([self.binary, "manager", "run", "--store", folder / "map.redb", "--listen", manager])
+        self.place.await_port(4800)
+        weft = [self.binary, "--fabric", manager]
+        for number in range(2):
+            drive = bed.free_file(folder / f"drive-{number}", DRIVE_BYTES)
+            run([self.binary, "drive", "format", drive, "--fabric-id", fabric_id])
+            self.place.daemon([self.binary, "node", "run", "--name", f"node-{number + 1}", "--manager", manager,
+                               "--listen", f"127.0.0.1:{4801 + number}", "--drive", drive,
+                               # The nodes stand for machines of their own, as those of the others do: for each other, and for the mount.
+                               "--no-shared-memory"])
+        self.place.await_that("a file system on both nodes", lambda: run([*weft, "fs", "create", "peers", "--copies", "2"]))
+        return self.serve_mount([*weft, "mount", "peers", self.mount, "--foreground"])

@@ -2,8 +2,9 @@
 
     names.py FOLDER FILES FOLDERS
 
-FOLDERS: over how many folders the files are spread. Prints JSON: for each operation its microseconds, in order; it begins with each
-when a line comes on its standard input, so that several processes do the same at the same time.
+FOLDERS: over how many folders the files are spread. Prints an empty line once all is ready, then JSON: for each operation its microseconds,
+in order, and its processor time. It begins with each when a line comes on its standard input, so that several processes do the same at the
+same time.
 """
 
 import json
@@ -38,12 +39,14 @@ def main():
         os.makedirs(part, exist_ok=True)
     # Several processes may share a folder: names are of one process.
     paths = [f"{parts[n % folders]}/{os.getpid()}-{n:06}" for n in range(files)]
+    print(flush=True)
     for name, work, items in (("create", create, paths), ("stat", os.stat, paths), ("open", look_into, paths),
                               ("readdir", os.listdir, parts), ("unlink", os.unlink, paths)):
         sys.stdin.readline()
-        began = time.monotonic()
+        began, began_cpu_s = time.monotonic(), time.process_time()
         took = timed(work, items)
-        print(json.dumps({"operation": name, "seconds": time.monotonic() - began, "items": files, "us": took}), flush=True)
+        print(json.dumps({"operation": name, "seconds": time.monotonic() - began, "items": files, "us": took,
+                          "cpu_s": time.process_time() - began_cpu_s}), flush=True)
 
 
 main()

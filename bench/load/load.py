@@ -48,6 +48,11 @@ def nbd(socket):
     return ["--ioengine=nbd", f"--uri=nbd+unix:///?socket={socket}"]
 
 
+def file(path):
+    """fio's options for a file of a mounted file system, past the kernel's cache."""
+    return ["--ioengine=libaio", "--direct=1", f"--filename={path}"]
+
+
 def fill(reach, size_bytes, env=None):
     """Writes all of the volume twice, so that reads find data and memory was touched; and checks that it keeps data."""
     for _ in range(2):
@@ -56,19 +61,19 @@ def fill(reach, size_bytes, env=None):
                       "--verify=crc32c", "--verify_fatal=1", "--verify_state_save=0"])
 
 
-def measure(reach, workload, size_bytes, seconds, place, env=None):
-    """One run of a workload; the figures of a round, all as plain numbers."""
+def measure(reach, workload, size_bytes, seconds, cpu_s=lambda: 0.0, env=None):
+    """One run of a workload; the figures of a round, all as plain numbers. `cpu_s` says how much processor time the system has used."""
     # A fifth of the time, at most two seconds: for queues to fill and executors to find their way of waiting.
     ramp_s = min(2.0, seconds / 5)
-    began_cpu_s = place.cpu_s()
+    began_cpu_s = cpu_s()
     result, fio_cpu_s = _fio(reach, env, [
         f"--name={workload.name}", f"--rw={workload.rw}", f"--bs={workload.block_bytes}",
         f"--iodepth={workload.depth}", f"--size={size_bytes}", "--time_based", f"--runtime={seconds}",
         f"--ramp_time={ramp_s:.1f}s", "--randrepeat=0", "--norandommap",
     ])
-    cpu_s = place.cpu_s() - began_cpu_s + fio_cpu_s
+    used_cpu_s = cpu_s() - began_cpu_s + fio_cpu_s
     # Not over all of fio's life: some client libraries take seconds to connect and to let go.
-    return figures(result, workload, cpu_s / (result["jobs"][0]["job_runtime"] / 1e3 + ramp_s))
+    return figures(result, workload, used_cpu_s / (result["jobs"][0]["job_runtime"] / 1e3 + ramp_s))
 
 
 def figures(result, workload, cores):
