@@ -25,7 +25,7 @@ MEDIA = pathlib.Path("/dev/shm")
 HIDDEN = ["/run", "/var/lib/ceph", "/var/log/ceph", "/etc/ceph", "/var/lib/glusterd", "/var/log/glusterfs", "/var/lib/mfs",
           "/var/lib/nfs"]
 
-# Which system a process belongs to: children inherit it, so that also daemons that went their own way are found.
+# Which system a process belongs to: children inherit it in their environment, so that also daemons that went their own way are found.
 MARK = "WEFT_BENCH_SYSTEM"
 
 # How long a daemon may take to come up, or to end after SIGTERM, in seconds. Judgements: ten times what was seen.
@@ -157,6 +157,7 @@ class Place:
         """Drops the system's mounts, ends its processes, the last started first, and frees its media."""
         for mount in reversed(self._mounts()):
             run(["umount", "--lazy", mount])
+        known = self._pids()
         for child, _ in reversed(self._daemons):
             if child.poll() is None:
                 child.terminate()
@@ -165,15 +166,15 @@ class Place:
                 except subprocess.TimeoutExpired:
                     child.kill()
                     child.wait()
-        # What daemons started on their own. All of these are children of this namespace with our mark.
+        # What daemons started on their own, too.
         for number in (signal.SIGTERM, signal.SIGKILL):
             deadline = time.monotonic() + STOP_PATIENCE_S
-            for pid in self._pids():
+            for pid in self._pids(known):
                 try:
                     os.kill(pid, number)
                 except ProcessLookupError:
                     pass
-            while self._pids() and time.monotonic() < deadline:
+            while self._pids(known) and time.monotonic() < deadline:
                 time.sleep(0.05)
         shutil.rmtree(self.folder, ignore_errors=True)
 
@@ -182,16 +183,24 @@ class Place:
         lines = pathlib.Path("/proc/self/mounts").read_text(encoding="utf-8").splitlines()
         return [point for point in (line.split()[1] for line in lines) if point.startswith(f"{self.folder}/")]
 
-    def _pids(self):
+    def _pids(self, known=frozenset()):
+        """All processes of the system, of those that were known before also such as nothing tells any more. Some overwrite their
+        environment, and so the mark, with a title of theirs: who started them tells."""
         wanted = f"{MARK}={self.name}".encode()
-        found = []
+        found, parents = {child.pid for child, _ in self._daemons if child.poll() is None}, {}
         for entry in pathlib.Path("/proc").iterdir():
             if entry.name.isdigit() and entry.name != "1":
                 try:
-                    if wanted in (entry / "environ").read_bytes().split(b"\0"):
-                        found.append(int(entry.name))
+                    state, parent = (entry / "stat").read_text().rpartition(")")[2].split()[:2]
+                    if state != "Z":
+                        parents[int(entry.name)] = int(parent)
+                        if wanted in (entry / "environ").read_bytes().split(b"\0"):
+                            found.add(int(entry.name))
                 except OSError:
                     pass  # It ended meanwhile.
+        found |= known & parents.keys()
+        while started := {pid for pid, parent in parents.items() if parent in found} - found:
+            found |= started
         return found
 
 

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import unittest.mock
 
 FOLDER = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(FOLDER.parent / "load"))
@@ -215,6 +216,22 @@ class Peers(unittest.TestCase):
             programs = ["no-such-program-anywhere"]
             needed_files = ["/no/such/file-*"]
         self.assertEqual(Absent.missing(), ["no-such-program-anywhere", "/no/such/file-*"])
+
+
+class Places(unittest.TestCase):
+    """Processes of a system, here outside of any bed."""
+
+    def test_processes_are_found_and_ended_also_if_they_hide_their_mark(self):
+        with tempfile.TemporaryDirectory(prefix="weft-place-") as media, unittest.mock.patch.object(bed, "MEDIA", pathlib.Path(media)):
+            place = bed.Place("tried")
+            # One that leaves its parent, and one of a daemon that shows no environment.
+            place.run(["sh", "-c", "sleep 60 >/dev/null 2>&1 &"])
+            place.daemon(["env", "-i", "sh", "-c", "sleep 60 & wait"])
+            place.await_that("three processes", lambda: len(place._pids()) == 3)
+            self.assertGreaterEqual(place.cpu_s(), 0)
+            pids = place._pids()
+            place.stop()
+            self.assertEqual((place._pids(pids), list(pathlib.Path(media).iterdir())), (set(), []))
 
 
 class CommandLine(unittest.TestCase):
