@@ -163,7 +163,7 @@ class CephFs(Ceph, FileSystem):
         " is durable when a call returns.",
         "One metadata server, and none that stands by; with Weft each node serves a part of the names.",
         *Ceph.shared,
-        "Plain writes are in its client's own cache first, as they are in the kernel's cache with Weft; direct writes wait for both OSDs.",
+        "Plain writes are in its client's memory first, as with Weft; direct writes wait for both OSDs.",
         "Authentication (cephx) and debug logs are off. 32 placement groups for data and 16 for metadata, no tuning else. Its OSDs may keep what they"
         " read in caches of their own (4 GiB each).",
     ]

@@ -97,8 +97,8 @@ class GlusterMounted(Gluster, FileSystem):
         "Its client writes both replicas itself, as Weft's does; it records what is under way in attributes of the files.",
         "Without an arbiter it can split its brain; its documents advise three replicas.",
         "Mounts see what others have done after a second (caches of attributes and names); with Weft at once.",
-        "Plain writes are acknowledged by its client before they are on any brick, and so is `close` (write-behind, flush-behind, as it comes);"
-        " direct writes when both bricks have them (strict-o-direct).",
+        "Plain writes are acknowledged by its client before they are on any brick, and so is `close`, as with Weft (write-behind, flush-behind, as"
+        " it comes); direct writes when both bricks have them (strict-o-direct).",
     ]
 
     def start(self):

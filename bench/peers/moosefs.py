@@ -122,7 +122,7 @@ class MooseFsMounted(MooseFs):
         *(shared_mounted := [
             "All names are in the memory of one master; they are durable in its log on one machine, not in two copies. It syncs the log after each"
             " change (CHANGELOG_SAVE_MODE=2), which is not its default and costs nothing on a tmpfs.",
-            "Plain writes are in its client's memory first, as they are in the kernel's cache with Weft; `close` waits for the chunk servers.",
+            "Plain writes are in its client's memory first, as with Weft; but `close` waits for the chunk servers.",
             "Mounts see what others have done after a second (caches of attributes and names); with Weft at once.",
             "Removed files go at once instead of after a day (trash time 0), and their chunks faster than by default: there is no room for them.",
             *MooseFs.shared,

@@ -153,8 +153,8 @@ def _common(result):
             "What is looked at and opened was made by the same process just before: caches of the kernel and of clients may answer. Nothing is synced"
             " after tar: plain writes may be in caches when it ends.",
             "Weft: two nodes and a manager, over TCP; versions, log and end-to-end checksums on. A call that changes names, and a direct write,"
-            " returns when it is on both drives' files; plain writes are in the kernel's cache for a second or two. Authentication and encryption"
-            " are not on in any system.",
+            " returns when it is on both drives' files; plain writes are in the mount's memory for a second or two, also after `close`."
+            " Authentication and encryption are not on in any system.",
         ]
     return [
         f"All media are files of one tmpfs; volumes of {run['volume_bytes'] >> 20} MiB, filled before anything was timed; "
