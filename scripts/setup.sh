@@ -64,9 +64,9 @@ case $purpose in
   torture) need fio fio; need ip iproute2; need nft nftables; need jq jq ;;
   demo) need fio fio; need nbdcopy libnbd-bin; need mke2fs e2fsprogs; need jq jq ;;
   posix)
-    need python3 python3; need setpriv util-linux
-    with="$with acl attr binutils-source bonnie++ dbench fio git make openmpi-bin postgresql python3-h5py-mpi python3-mpi4py rsync
-      stress-ng xz-utils"
+    need python3 python3; need setpriv util-linux; need unshare util-linux; need mount mount; need ip iproute2
+    with="$with acl attr binutils-source bonnie++ dbench fio git libnfs-utils make nfs-ganesha nfs-ganesha-vfs openmpi-bin postgresql
+      python3-h5py-mpi python3-mpi4py rpcbind rsync samba samba-testsuite smbclient stress-ng xz-utils"
     ;;
   peers)
     need python3 python3; need fio fio; need ip iproute2; need unshare util-linux; need mount mount
@@ -136,6 +136,7 @@ install_packages() {
       fio | prometheus | nfs-ganesha | moosefs-master | moosefs-chunkserver) services=$package.service ;;
       glusterfs-server) services='glusterd.service' ;;
       postgresql) services=postgresql.service ;;
+      samba) services='smbd.service nmbd.service samba-ad-dc.service' ;;
       rpcbind) services='rpcbind.service rpcbind.socket' ;;
       ceph-mon | ceph-mgr | ceph-osd | ceph-mds | ceph-fuse) services="$package.target" ;;
       *) continue ;;

@@ -6,6 +6,7 @@ what it runs on in bed.py.
 """
 
 import argparse
+import contextlib
 import json
 import pathlib
 import platform
@@ -15,9 +16,12 @@ import sys
 import time
 
 import bed
+import exports
 import programs
 
 PORTS = 64
+
+SUITES = {**programs.SUITES, **exports.SUITES}
 
 
 def main():
@@ -26,7 +30,7 @@ def main():
                                      epilog="Exit status: 0 all passed, 1 one failed or is missing, 2 usage.")
     parser.add_argument("weft", help="the binary to test")
     parser.add_argument("--tools", type=pathlib.Path, required=True, help="the folder of pjdfstest and fsx")
-    parser.add_argument("--only", action="append", choices=programs.SUITES, help="this suite; may be given several times")
+    parser.add_argument("--only", action="append", choices=SUITES, help="this suite; may be given several times")
     parser.add_argument("--short", action="store_true", help="a short form of each")
     parser.add_argument("--room", help="a folder with some 30 GB for the fabric's drives (default: the usual one for temporary files)")
     parser.add_argument("--keep", action="store_true", help="leave the folder")
@@ -37,7 +41,7 @@ def main():
     rows = []
     try:
         with bed.bed(weft, free_ports(), options.room, options.keep) as made:
-            for name in options.only or programs.SUITES:
+            for name in options.only or SUITES:
                 rows.append(one(made, name, options))
                 tell(rows[-1])
     except bed.Trouble as trouble:
@@ -52,7 +56,7 @@ def main():
 
 def one(made, name, options):
     """Runs a suite in a folder of its own, and checks the file system behind it."""
-    suite, tells_version = programs.SUITES[name]
+    suite, tells_version = SUITES[name]
     if tells_version and (options.tools / tells_version[0]).exists():
         tells_version = [options.tools / tells_version[0], *tells_version[1:]]
     row = {"suite": name, "version": programs.version(*tells_version) if tells_version else "-", "passed": 0, "failed": 0, "skipped": 0,
@@ -95,13 +99,23 @@ def page(rows, is_short):
 
 
 def free_ports():
-    """A port that is free, with those behind it as far as can be told."""
+    """A port that is free, with those behind it."""
     while True:
-        with socket.socket() as first:
-            first.bind(("127.0.0.1", 0))
-            port = first.getsockname()[1]
-        if port + PORTS < 65_536:
+        with contextlib.ExitStack() as held:
+            port = bound(held, 0)
+            try:
+                for n in range(1, PORTS):
+                    bound(held, port + n)
+            except (OSError, OverflowError):
+                continue
             return port
+
+
+def bound(held, port):
+    """Binds a port for as long as the stack holds it; returns its number."""
+    one = held.enter_context(socket.socket())
+    one.bind(("127.0.0.1", port))
+    return one.getsockname()[1]
 
 
 if __name__ == "__main__":
