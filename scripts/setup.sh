@@ -66,7 +66,8 @@ case $purpose in
   posix)
     need python3 python3; need setpriv util-linux; need unshare util-linux; need mount mount; need ip iproute2
     with="$with acl attr binutils-source bonnie++ dbench fio git libnfs-utils make nfs-ganesha nfs-ganesha-vfs openmpi-bin postgresql
-      python3-h5py-mpi python3-mpi4py rpcbind rsync samba samba-testsuite smbclient stress-ng xz-utils"
+      python3-h5py-mpi python3-mpi4py rpcbind rsync samba samba-testsuite samba-vfs-modules smbclient
+      stress-ng xz-utils"
     ;;
   peers)
     need python3 python3; need fio fio; need ip iproute2; need unshare util-linux; need mount mount
