@@ -5,12 +5,15 @@ A program that fails raises `Failed`, with the end of what it said. None is left
 """
 
 import collections
+import contextlib
 import os
 import pathlib
 import re
 import shutil
+import signal
 import subprocess
 import sys
+import time
 
 TOP = pathlib.Path(__file__).resolve().parents[1]
 
@@ -18,7 +21,7 @@ TOP = pathlib.Path(__file__).resolve().parents[1]
 PROGRAM_S = 3600
 
 Seen = collections.namedtuple("Seen", "passed failed skipped remark", defaults=(0, 0, ""))
-Place = collections.namedtuple("Place", "a b scratch tools short")
+Place = collections.namedtuple("Place", "a b scratch tools short minutes")
 
 
 class Failed(Exception):
@@ -106,19 +109,46 @@ copy_file_range = 1
 
 
 def fsx(place):
-    """Reads, writes, mappings, truncation, holes and copies of one file, each compared."""
-    operations = 2_000 if place.short else 200_000
+    """Reads, writes, mappings, truncation, holes and copies of one file, each compared; the long form goes on for an hour with new seeds."""
     config = place.scratch / "fsx.toml"
     config.write_text(FSX, encoding="utf-8")
-    run(place.tools / "fsx", "-f", config, "-N", operations, "-S", 7, "-P", place.scratch, place.a / "file")
-    return Seen(operations, remark="operations, one mount")
+
+    def once(seed, operations):
+        """A file of its own, so that a seed shows the same alone."""
+        run(place.tools / "fsx", "-f", config, "-N", operations, "-S", seed, "-P", place.scratch, place.a / f"file{seed}")
+        (place.b / f"file{seed}").unlink()
+    operations, seeds = rounds(place, once, 2_000)
+    return Seen(operations, remark=f"operations, one mount, seeds from {FIRST_SEED} to {seeds}")
 
 
 def shared_file(place):
     """The same through two mounts in turn: what one has done, the other one sees."""
-    steps = 300 if place.short else 20_000
-    said = run(sys.executable, TOP / "suites/shared_file.py", place.a / "file", place.b / "file", steps)
-    return Seen(steps, remark=f"operations, two mounts of one file; {said.strip()}")
+    def once(seed, steps):
+        """A file of its own, as above."""
+        run(sys.executable, TOP / "suites/shared_file.py", place.a / f"file{seed}", place.b / f"file{seed}", steps, seed)
+        (place.b / f"file{seed}").unlink()
+    steps, seeds = rounds(place, once, 300)
+    return Seen(steps, remark=f"operations, two mounts of one file, seeds from {FIRST_SEED} to {seeds}")
+
+
+FIRST_SEED = 7
+
+
+def rounds(place, once, operations):
+    """Runs `once` with a seed and a number of operations: in the short form one round, in the long form so many longer ones as there is time for.
+
+    Returns the operations in all, and the last seed.
+    """
+    if place.short:
+        once(FIRST_SEED, operations)
+        return operations, FIRST_SEED
+    end, seed, done = time.monotonic() + 60 * place.minutes, FIRST_SEED, 0
+    while True:
+        once(seed, 10 * operations)
+        done += 10 * operations
+        if time.monotonic() > end:
+            return done, seed
+        seed += 1
 
 
 def locks(place):
@@ -143,10 +173,11 @@ def bonnie(place):
 
 
 # Stressors of files that ask nothing of the file system beyond what files are, and verify what they do.
-STRESSORS = ["access", "chattr", "chmod", "chown", "copy-file", "dentry", "dir", "dirdeep", "dirmany", "dup", "eventfd", "fallocate",
-             "fcntl", "fiemap", "filename", "flock", "fpunch", "fsize", "fstat", "getdent", "hdd", "io", "iomix", "lease", "link",
-             "locka", "lockf", "lockofd", "metamix", "mknod", "mmap", "open", "rename", "revio", "seek", "sendfile", "symlink",
-             "sync-file", "touch", "unlink", "utime", "verity", "xattr"]
+STRESSORS = ["access", "aio", "aiol", "chattr", "chdir", "chmod", "chown", "copy-file", "dentry", "dir", "dirdeep", "dirmany", "dnotify",
+             "dup", "eventfd", "fallocate", "fanotify", "fcntl", "fiemap", "file-ioctl", "filename", "flock", "fpunch", "fsize",
+             "fstat", "getdent", "handle", "hdd", "inode-flags", "inotify", "io", "iomix", "ioprio", "lease", "link", "locka",
+             "lockf", "lockofd", "metamix", "mknod", "mmap", "open", "readahead", "rename", "revio", "seek", "sendfile",
+             "symlink", "sync-file", "touch", "unlink", "utime", "verity", "xattr"]
 SHORT_STRESSORS = ["dentry", "fallocate", "fcntl", "flock", "link", "locka", "rename", "seek", "symlink", "xattr"]
 
 
@@ -233,6 +264,8 @@ def tree(place):
         (place.a / "tar").mkdir()
         run("tar", "-xf", f"{source}.tar", "-C", place.a / "tar")
         run("rsync", "-a", f"{source}/", place.a / "rsync")
+        if changed := run("rsync", "-a", "--itemize-changes", f"{source}/", place.b / "rsync").strip():
+            raise Failed(f"rsync would copy again, to the other mount: {changed[-1000:]}")
         for copy in "tar", "rsync":
             run("diff", "-r", source, place.b / copy)
         run("rm", "-r", place.b / "tar", place.b / "rsync")
@@ -253,58 +286,96 @@ def sqlite(place):
 
 
 def postgresql(place):
-    """pgbench, the server killed under load and recovered, balances compared."""
+    """pgbench, the server killed under load and recovered on the other mount, balances compared."""
     programs = sorted(pathlib.Path("/usr/lib/postgresql").glob("*/bin"))
     if not programs:
         raise Missing("postgresql is not installed")
-    bin_, data, socket = programs[-1], place.a / "data", place.a / "socket"
+    bin_, data, socket = programs[-1], place.a / "data", place.scratch / "socket"
     seconds = 5 if place.short else 60
     for folder in data, socket:
         folder.mkdir(mode=0o700)
         shutil.chown(folder, "postgres", "postgres")
 
-    def server(*words):
-        return run(bin_ / "pg_ctl", "-D", data, "-w", "-t", 120, "-o", f"-c listen_addresses='' -k {socket}", "-l", socket / "log", *words,
-                   user="postgres", cwd=socket)
+    def client(program, *words, **how):
+        return run(bin_ / program, "-h", socket, *words, user="postgres", cwd=socket, **how)
 
-    def client(program, *words):
-        return run(bin_ / program, "-h", socket, *words, user="postgres", cwd=socket)
+    def start(data):
+        """Starts a server, and waits until it answers."""
+        with open(place.scratch / "postgresql.log", "ab") as log:
+            server = subprocess.Popen(["setpriv", "--reuid=postgres", "--regid=postgres", "--init-groups", bin_ / "postgres", "-D", data,
+                                       "-c", "listen_addresses=", "-k", socket], cwd=socket, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        deadline = time.monotonic() + 300
+        # 1: it is starting, 2: it does not listen yet.
+        while "accepting" not in client("pg_isready", ok=(0, 1, 2)):
+            if server.poll() is not None or time.monotonic() > deadline:
+                server.kill()
+                raise Failed(f"PostgreSQL does not start: {(place.scratch / 'postgresql.log').read_text()[-3000:]}")
+            time.sleep(0.2)
+        return server
 
     run(bin_ / "initdb", "-D", data, "-A", "trust", user="postgres", cwd=socket)
-    server("start")
+    server = start(data)
     try:
         client("pgbench", "-i", "-q", "-s", 1 if place.short else 10, "postgres")
         load = subprocess.Popen([bin_ / "pgbench", "-h", socket, "-U", "postgres", "-n", "-c", "4", "-T", str(seconds), "postgres"],
                                 stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL)
-        try:
+        with contextlib.suppress(subprocess.TimeoutExpired):
             load.wait(seconds / 2)
-        except subprocess.TimeoutExpired:
-            pass
-        server("stop", "-m", "immediate")
+        kill_family(server)
         load.wait()
-        server("start")
+        server = start(place.b / "data")
         said = client("pgbench", "-n", "-c", 4, "-T", seconds, "postgres")
         sums = client("psql", "-Atc", "select (select sum(abalance) from pgbench_accounts) = (select sum(bbalance) from pgbench_branches) "
                       "and (select sum(tbalance) from pgbench_tellers) = (select sum(delta) from pgbench_history)", "postgres")
         client("psql", "-qc", "create extension if not exists amcheck", "postgres")
         client("psql", "-Atc", "select bt_index_check(c.oid) from pg_class c where relkind = 'i' and relname like 'pgbench%'", "postgres")
     finally:
-        server("stop", "-m", "fast")
+        # Its fast shutdown.
+        server.send_signal(signal.SIGINT)
+        server.wait(PROGRAM_S)
     if sums.strip() != "t":
         raise Failed(f"balances do not agree after the server was killed: {sums}")
+    recovered = (place.scratch / "postgresql.log").read_text(encoding="utf-8", errors="replace")
+    if "automatic recovery in progress" not in recovered:
+        raise Failed(f"PostgreSQL has not recovered anything: {recovered[-3000:]}")
     rate = re.search(r"tps = (\d+)", said)
     return Seen(1, remark=f"{rate.group(1)} transactions/s" if rate else "")
 
 
+def kill_family(server):
+    """Kills a process with its children, and waits until none is left."""
+    children = pathlib.Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text(encoding="ascii").split()
+    server.kill()
+    for child in map(int, children):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(child, signal.SIGKILL)
+    server.wait()
+    deadline = time.monotonic() + 60
+    while any(is_running(child) for child in children):
+        if time.monotonic() > deadline:
+            raise Failed(f"of {children} not all end after SIGKILL")
+        time.sleep(0.1)
+
+
+def is_running(process):
+    """Whether a process is there and has not ended."""
+    try:
+        return pathlib.Path(f"/proc/{process}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
 def mpi(place):
-    """One file written by four ranks through two mounts, with MPI-IO and with parallel HDF5."""
-    for kind in "mpiio", "hdf5":
+    """One file written by many ranks through two mounts: mpi4py with MPI-IO in several ways, and parallel HDF5."""
+    ranks = 4 if place.short else 16
+    kinds = ["mpiio", "views", "ordered", "atomic", "hdf5"]
+    for kind in kinds:
         # The packages are those of the system's own Python.
-        said = run("mpirun", "--allow-run-as-root", "--oversubscribe", "-n", 4, "/usr/bin/python3", TOP / "suites/ranks.py", kind,
+        said = run("mpirun", "--allow-run-as-root", "--oversubscribe", "-n", ranks, "/usr/bin/python3", TOP / "suites/ranks.py", kind,
                    place.a / kind, place.b / kind, 4 if place.short else 64)
         if "all ranks agree" not in said:
             raise Failed(said)
-    return Seen(2, remark="MPI-IO, HDF5; four ranks on two mounts")
+    return Seen(len(kinds), remark=f"{', '.join(kinds)}; {ranks} ranks on two mounts")
 
 
 # By name: the program, what tells its version, and whether the short form has it.

@@ -1,6 +1,6 @@
 """One file that all ranks of an MPI program write, through two mounts, and that each rank reads in whole.
 
-    mpirun -n N ranks.py mpiio|hdf5 FILE THE-SAME-FILE ROUNDS
+    mpirun -n N ranks.py mpiio|views|ordered|atomic|hdf5 FILE THE-SAME-FILE ROUNDS
 
 Ranks of even numbers use the first path, others the second one. Records have 47,008 bytes: their ends are in the middle of blocks.
 """
@@ -33,6 +33,56 @@ def mpiio(world, path, rounds):
     return None
 
 
+def views(world, path, rounds):
+    """Each rank sees only its own part of each stripe, and writes all of its parts in one call."""
+    strided = MPI.BYTE.Create_vector(rounds, RECORD, RECORD * world.size).Commit()
+    file = MPI.File.Open(world, path, MPI.MODE_CREATE | MPI.MODE_RDWR)
+    file.Set_view(world.rank * RECORD, MPI.BYTE, strided)
+    file.Write_all(b"".join(record(world.rank, number) for number in range(rounds)))
+    file.Sync()
+    world.Barrier()
+    file.Set_view(0, MPI.BYTE, MPI.BYTE)
+    found = bytearray(RECORD * world.size * rounds)
+    file.Read_at_all(0, found)
+    file.Close()
+    strided.Free()
+    return differs(world, found, rounds)
+
+
+def ordered(world, path, rounds):
+    """All ranks append by one pointer that they share, in the order of ranks."""
+    file = MPI.File.Open(world, path, MPI.MODE_CREATE | MPI.MODE_RDWR)
+    for number in range(rounds):
+        file.Write_ordered(record(world.rank, number))
+    file.Sync()
+    file.Close()
+    world.Barrier()
+    with open(path, "rb") as whole:
+        return differs(world, whole.read(), rounds)
+
+
+def differs(world, found, rounds):
+    """What is wrong with records of all ranks in turn."""
+    expected = b"".join(record(rank, number) for number in range(rounds) for rank in range(world.size))
+    return None if found == expected else f"rank {world.rank} reads something else than all have written"
+
+
+def atomic(world, path, rounds):
+    """All ranks write one place over and over, atomically: nobody reads a mixture."""
+    file = MPI.File.Open(world, path, MPI.MODE_CREATE | MPI.MODE_RDWR)
+    file.Set_atomicity(True)
+    valid = {record(rank, number) for rank in range(world.size) for number in range(rounds)}
+    wrong = None
+    for number in range(rounds):
+        file.Write_at(0, record(world.rank, number))
+        found = bytearray(RECORD)
+        file.Read_at(0, found)
+        if bytes(found) not in valid:
+            wrong = f"rank {world.rank} reads a mixture in round {number}"
+    file.Close()
+    return wrong
+
+
 def hdf5(world, path, rounds):
     """A data set of which each rank writes its rows."""
     import h5py
@@ -51,11 +101,14 @@ def hdf5(world, path, rounds):
     return None
 
 
+KINDS = {"mpiio": mpiio, "views": views, "ordered": ordered, "atomic": atomic, "hdf5": hdf5}
+
+
 def main():
     """Does what the arguments say."""
     world = MPI.COMM_WORLD
     kind, paths, rounds = sys.argv[1], sys.argv[2:4], int(sys.argv[4])
-    wrong = {"mpiio": mpiio, "hdf5": hdf5}[kind](world, paths[world.rank % 2], rounds)
+    wrong = KINDS[kind](world, paths[world.rank % 2], rounds)
     said = [what for what in world.allgather(wrong) if what]
     if world.rank == 0:
         print(said[0] if said else "all ranks agree")

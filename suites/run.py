@@ -32,6 +32,7 @@ def main():
     parser.add_argument("--tools", type=pathlib.Path, required=True, help="the folder of pjdfstest and fsx")
     parser.add_argument("--only", action="append", choices=SUITES, help="this suite; may be given several times")
     parser.add_argument("--short", action="store_true", help="a short form of each")
+    parser.add_argument("--minutes", type=float, default=60, help="how long fsx and shared-file go on, unless short (default: 60)")
     parser.add_argument("--room", help="a folder with some 30 GB for the fabric's drives (default: the usual one for temporary files)")
     parser.add_argument("--keep", action="store_true", help="leave the folder")
     parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="write the result there")
@@ -65,7 +66,7 @@ def one(made, name, options):
     places[0].mkdir(mode=0o755)
     began = time.monotonic()
     try:
-        seen = suite(programs.Place(*places, made.folder, options.tools.resolve(), options.short))
+        seen = suite(programs.Place(*places, made.folder, options.tools.resolve(), options.short, options.minutes))
         row.update(seen._asdict())
         made.check()
         shutil.rmtree(places[1])
@@ -93,7 +94,8 @@ def page(rows, is_short):
              "| suite | version | passed | failed | skipped | seconds | |", "| --- | --- | --- | --- | --- | --- | --- |"]
     for row in rows:
         remark = row["error"].splitlines()[0][:200] if row["error"] else row["remark"]
-        lines.append(f"| {row['suite']} | {row['version']} | {row['passed']} | {row['failed']} | {row['skipped']} | {row['seconds']:.0f} | {remark} |")
+        cells = [row["suite"], row["version"], row["passed"], row["failed"], row["skipped"], f"{row['seconds']:.0f}", remark]
+        lines.append(f"| {' | '.join(map(str, cells))} |")
     lines += ["", "What each of them is:", ""] + [f"- **{row['suite']}**: {row['what'][0].lower()}{row['what'][1:]}" for row in rows]
     return "\n".join(lines) + "\n"
 

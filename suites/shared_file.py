@@ -14,7 +14,7 @@ import sys
 SIZE_MAX = 600_000
 
 # Of fallocate(2).
-KEEP_SIZE, PUNCH_HOLE = 1, 2
+KEEP_SIZE, PUNCH_HOLE, ZERO_RANGE = 1, 2, 16
 
 libc = ctypes.CDLL(None, use_errno=True)
 
@@ -39,7 +39,8 @@ class File:
         """One operation through one mount, and a look at what it should have done through the other."""
         mount = self.dice.randrange(2)
         file, appends = self.handles[mount]
-        kind = self.dice.choice(["write", "write", "write", "append", "read", "read", "truncate", "punch", "extend", "map", "reopen"])
+        kind = self.dice.choice(["write", "write", "write", "append", "read", "read", "truncate", "punch", "zero", "extend", "map", "copy", "sync",
+                                 "reopen"])
         at, length = self.dice.randrange(SIZE_MAX), self.dice.randrange(1, 40_000)
         data = self.dice.randbytes(length)
         if kind == "write":
@@ -58,6 +59,14 @@ class File:
             end = min(at + length, len(self.holds))
             if at < end:
                 self.holds[at:end] = bytes(end - at)
+        elif kind == "zero":
+            fallocate(file, ZERO_RANGE, at, length)
+            self.grow(at + length)
+            self.holds[at:at + length] = bytes(length)
+        elif kind == "copy":
+            self.copy(file, at, length)
+        elif kind == "sync":
+            self.dice.choice([os.fsync, os.fdatasync])(file)
         elif kind == "extend":
             fallocate(file, 0, at, length)
             self.grow(at + length)
@@ -71,6 +80,20 @@ class File:
             os.close(file)
             self.handles[mount][0] = os.open(self.paths[mount], os.O_RDWR)
         self.compare(self.dice.randrange(2), at, length)
+
+    def copy(self, file, at, length):
+        """Copies within the file, from one place to another that it does not touch."""
+        source = self.dice.randrange(SIZE_MAX)
+        length = min(length, len(self.holds) - source)
+        if length <= 0 or abs(source - at) < length:
+            return
+        done = 0
+        while done < length:
+            copied = os.copy_file_range(file, file, length - done, source + done, at + done)
+            assert copied > 0
+            done += copied
+        self.grow(at)
+        self.holds[at:at + length] = self.holds[source:source + length]
 
     def compare(self, mount, at, length):
         """What a mount shows of a part, and of the size."""
