@@ -93,6 +93,7 @@ NFS_CORE_PARAM {{
 }}
 NFSv4 {{
     Graceless = true;
+    Lease_Lifetime = 120;
     RecoveryBackend = fs;
     RecoveryRoot = "{folder}/recovery";
     Only_Numeric_Owners = true;
@@ -121,7 +122,7 @@ def nfs(place):
     handles[0].mkdir()
     exported[0].mkdir()
     run(sys.executable, TOP / "suites/handles.py", *handles)
-    files, mebibytes = (60, 8) if place.short else (5_000, 320)
+    files, mebibytes = (60, 8) if place.short else (2_000, 320)
     with isolated(place.scratch / "nfs") as servers:
         (servers.folder / "recovery").mkdir()
         configuration = servers.folder / "ganesha.conf"

@@ -1,6 +1,6 @@
 """One file that all ranks of an MPI program write, through two mounts, and that each rank reads in whole.
 
-    mpirun -n N ranks.py mpiio|views|ordered|atomic|hdf5 FILE THE-SAME-FILE ROUNDS
+    mpirun -n N ranks.py mpiio|views|ordered|hdf5 FILE THE-SAME-FILE ROUNDS
 
 Ranks of even numbers use the first path, others the second one. Records have 47,008 bytes: their ends are in the middle of blocks.
 """
@@ -67,22 +67,6 @@ def differs(world, found, rounds):
     return None if found == expected else f"rank {world.rank} reads something else than all have written"
 
 
-def atomic(world, path, rounds):
-    """All ranks write one place over and over, atomically: nobody reads a mixture."""
-    file = MPI.File.Open(world, path, MPI.MODE_CREATE | MPI.MODE_RDWR)
-    file.Set_atomicity(True)
-    valid = {record(rank, number) for rank in range(world.size) for number in range(rounds)}
-    wrong = None
-    for number in range(rounds):
-        file.Write_at(0, record(world.rank, number))
-        found = bytearray(RECORD)
-        file.Read_at(0, found)
-        if bytes(found) not in valid:
-            wrong = f"rank {world.rank} reads a mixture in round {number}"
-    file.Close()
-    return wrong
-
-
 def hdf5(world, path, rounds):
     """A data set of which each rank writes its rows."""
     import h5py
@@ -101,7 +85,7 @@ def hdf5(world, path, rounds):
     return None
 
 
-KINDS = {"mpiio": mpiio, "views": views, "ordered": ordered, "atomic": atomic, "hdf5": hdf5}
+KINDS = {"mpiio": mpiio, "views": views, "ordered": ordered, "hdf5": hdf5}
 
 
 def main():
