@@ -11,6 +11,7 @@ import json
 import pathlib
 import platform
 import shutil
+import signal
 import socket
 import sys
 import time
@@ -39,6 +40,8 @@ def main():
     parser.add_argument("--markdown", type=pathlib.Path, metavar="FILE", help="write the result as a page there")
     options = parser.parse_args()
     weft = str(pathlib.Path(options.weft).resolve())
+    # What was started and mounted ends with the run, however it ends.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     rows = []
     try:
         with bed.bed(weft, free_ports(), options.room, options.keep) as made:
