@@ -117,7 +117,7 @@ NFS_PORT = 2049
 
 
 def nfs(place):
-    """A mount exported by NFS-Ganesha, used by NFS 3 and NFS 4, compared with both mounts; files by handles of the other mount."""
+    """A mount exported by NFS-Ganesha, used by NFS 3 and 4, compared with both mounts, also after the server was killed; files by their handles."""
     handles, exported = [mount / "handles" for mount in place[:2]], [mount / "export" for mount in place[:2]]
     handles[0].mkdir()
     exported[0].mkdir()
@@ -129,13 +129,39 @@ def nfs(place):
         configuration.write_text(GANESHA.format(folder=servers.folder, export=exported[0]), encoding="utf-8")
         servers.serve("rpcbind", "-f")
         servers.until("rpcbind", lambda: servers.listens(111))
-        servers.serve("ganesha.nfsd", "-F", "-f", configuration, "-L", servers.log("ganesha"), "-p", servers.folder / "ganesha.pid")
-        servers.until("the server", lambda: servers.listens(NFS_PORT))
+        serve_nfs(servers)
         exports = {3: exported[0], 4: "/weft"}
         for version, export in exports.items():
             servers.run(sys.executable, TOP / "suites/nfs_client.py", version, export, *exported, files, mebibytes)
         nfs_tools(servers, exported, exports, mebibytes)
-    return Seen(4, remark=f"NFS 3 and NFS 4; {mebibytes} MiB, {files} files; files by handles")
+        nfs_restart(servers, exported, exports)
+    return Seen(5, remark=f"NFS 3 and NFS 4; {mebibytes} MiB, {files} files; files by handles; the server killed")
+
+
+def serve_nfs(servers):
+    """Starts the server of NFS."""
+    servers.serve("ganesha.nfsd", "-F", "-f", servers.folder / "ganesha.conf", "-L", servers.log("ganesha"), "-p", servers.folder / "ganesha.pid")
+    servers.until("the server", lambda: servers.listens(NFS_PORT))
+
+
+def nfs_restart(servers, exported, exports):
+    """The server is killed while a client has a file open; the client goes on with the next server."""
+    client = subprocess.Popen(servers.inside(sys.executable, TOP / "suites/nfs_client.py", 3, exports[3], *exported), text=True,
+                              stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    try:
+        if client.stdout.readline() != "open\n":
+            raise Failed(f"no file can be opened by NFS: {client.communicate()[0]}")
+        # By its number inside.
+        servers.run("kill", "-KILL", (servers.folder / "ganesha.pid").read_text(encoding="ascii").strip())
+        servers.servers.pop().wait()
+        serve_nfs(servers)
+        said = client.communicate("\n", timeout=START_S)[0]
+    except subprocess.TimeoutExpired as error:
+        raise Failed(f"a client of NFS hangs after its server was started again: {error}") from error
+    finally:
+        client.kill()
+    if client.returncode:
+        raise Failed(f"a client of NFS does not go on after its server was started again: {said}")
 
 
 def nfs_tools(servers, exported, exports, mebibytes):

@@ -1,7 +1,9 @@
 """Uses an export of NFS, and compares what it does with what two mounts of the exported file system show.
 
     nfs_client.py 3|4 EXPORT FOLDER THE-SAME-FOLDER FILES MEBIBYTES
+    nfs_client.py 3 EXPORT FOLDER THE-SAME-FOLDER
 
+The second form holds a file open while the server is killed and started again: it says `open`, and goes on when it reads a line.
 The server is on this machine; FOLDER is what it exports, the other one the same folder on another mount. The client is libnfs: the kernel's
 client is not in every kernel.
 """
@@ -327,10 +329,27 @@ def remove(nfs, folders, path=""):
     check(not os.listdir(folders[1] + path), f"the other mount shows {os.listdir(folders[1] + path)} after all was removed")
 
 
+def held(nfs, folders):
+    """Uses a file by the handle that another server has given."""
+    file = nfs.create("/held")
+    nfs.write(file, b"before")
+    print("open", flush=True)
+    sys.stdin.readline()
+    nfs.write(file, b", after", 6)
+    nfs.call("fsync", file)
+    nfs.call("close", file)
+    with open(f"{folders[1]}/held", "rb") as other:
+        check(other.read() == b"before, after", "what was written by a handle from before the server's death is not there")
+    nfs.call("unlink", b"/held")
+
+
 def main():
     """Does what the arguments say."""
-    version, export, folders, files, mebibytes = int(sys.argv[1]), sys.argv[2], sys.argv[3:5], int(sys.argv[5]), int(sys.argv[6])
+    version, export, folders = int(sys.argv[1]), sys.argv[2], sys.argv[3:5]
     nfs = Nfs(version, export)
+    if len(sys.argv) == 5:
+        return held(nfs, folders)
+    files, mebibytes = map(int, sys.argv[5:])
     large(nfs, folders, mebibytes)
     names(nfs, folders, files)
     kinds(nfs, folders)
