@@ -89,7 +89,8 @@ impl Shared {
     /// followed by now and the session. `nonce` is 0 if the manager is of an older release: then
     /// the map is the whole one.
     ///
-    /// # Errors If no manager answers any more.
+    /// # Errors
+    /// If no manager answers any more.
     pub(crate) async fn take_attached(
         &self,
         body: &Buf,

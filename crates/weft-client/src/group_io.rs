@@ -32,7 +32,8 @@ impl Place {
 pub(crate) enum Lister {
     /// One up-to-date member: all that was written and acknowledged, and none of what was discarded.
     One,
-    /// All members that a write has to reach: whatever one of them holds, or held before it was brought up to date.
+    /// All members that a write has to reach: whatever one of them holds, or held before it was brought up
+    /// to date.
     All,
 }
 
@@ -60,7 +61,7 @@ pub(crate) trait GroupIo: 'static {
     /// flight.
     async fn contents(&self, at: Place) -> Result<Vec<Extent>, ClientError>;
 
-    /// Which blocks of objects hold data, from the first block of a place on up to the last object; and where to go
-    /// on. Whole chunks, cautiously: blocks that hold none may be among them.
+    /// Which blocks of objects hold data, from the first block of a place on up to the last object; and
+    /// where to go on. Whole chunks, cautiously: blocks that hold none may be among them.
     async fn list(&self, at: Place, last: ObjectId, by: Lister) -> Result<ListAnswer, ClientError>;
 }

@@ -1,5 +1,5 @@
-//! Where the data of files lie, asked of groups instead of block by block: a file may have holes that are larger than
-//! all drives together.
+//! Where the data of files lie, asked of groups instead of block by block: a file may have holes that are
+//! larger than all drives together.
 
 use crate::block::Space;
 use crate::error::ClientError;
@@ -48,9 +48,9 @@ impl File {
         self.space().striping
     }
 
-    /// Where data may lie at or behind an offset, in bytes; `None` if there are none. Up to there every byte reads as
-    /// zero, but for what a write in flight has filled. It takes a few requests to each group of the file, however
-    /// large the hole is.
+    /// Where data may lie at or behind an offset, in bytes; `None` if there are none. Up to there every
+    /// byte reads as zero, but for what a write in flight has filled. It takes a few requests to each group
+    /// of the file, however large the hole is.
     ///
     /// # Errors
     /// Those of [`File::read`]; [`ClientError::Refused`] by a target of a release that cannot say it.
@@ -60,12 +60,13 @@ impl File {
         Ok(row.first().map(|run| (run.start * BLOCK).max(offset)))
     }
 
-    /// Gives back the space of the whole blocks in a range that hold data: with as many requests as there are data,
-    /// however far they lie apart. Blocks without data get no version of this, so a write that is under way may come
-    /// after it; the caller has made sure that there is none.
+    /// Gives back the space of the whole blocks in a range that hold data: with as many requests as there
+    /// are data, however far they lie apart. Blocks without data get no version of this, so a write that is
+    /// under way may come after it; the caller has made sure that there is none.
     ///
     /// # Errors
-    /// Those of [`File::write`]; [`ClientError::Refused`] by a target of a release that cannot say where data lie.
+    /// Those of [`File::write`]; [`ClientError::Refused`] by a target of a release that cannot say
+    /// where data lie.
     pub async fn discard_data(&self, range: Range<u64>) -> Result<(), ClientError> {
         let _busy = self.begin();
         let (mut at, end) = (range.start.div_ceil(BLOCK), range.end / BLOCK);
@@ -82,7 +83,8 @@ impl File {
         Ok(())
     }
 
-    /// The blocks of the first row of objects that has data at or behind a block, in order and from that block on.
+    /// The blocks of the first row of objects that has data at or behind a block, in order and from that
+    /// block on.
     async fn row_with_data(&self, from: u64, by: Lister) -> Result<Vec<Range<u64>>, ClientError> {
         let space = self.space();
         let width = space.striping.width;
@@ -188,8 +190,8 @@ impl FileSystem {
         self.with_listed(|volume| group_of_file(volume, set, inode, object))
     }
 
-    /// A part of what a group holds of all files, as one up-to-date replica says, in the order of inodes, objects and
-    /// blocks; and where to go on. `only` names an inode: of the others nothing is said.
+    /// A part of what a group holds of all files, as one up-to-date replica says, in the order of inodes,
+    /// objects and blocks; and where to go on. `only` names an inode: of the others nothing is said.
     ///
     /// # Errors
     /// Those of [`File::read`]; [`ClientError::Refused`] by a target of a release that cannot say it.

@@ -1,7 +1,8 @@
 //! Whether the data that groups hold belong to files that are there, and lie where these have theirs.
 //!
-//! Groups and shards are asked one after the other while the file system is used. So what seems wrong is looked at again:
-//! an inode goes only after its data, and data lie only before an end that was reserved first.
+//! Groups and shards are asked one after the other while the file system is used. So what seems wrong is
+//! looked at again: an inode goes only after its data, and data lie only before an end that was reserved
+//! first.
 
 use crate::error::FsError;
 use crate::mount::Mount;

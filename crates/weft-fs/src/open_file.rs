@@ -37,8 +37,8 @@ use weft_wire::files::{Answer, AttributeChanges, FileError, HoldMode, NameIn, Op
 pub(crate) const RESERVED_STEP: u64 = 256 << 10;
 const RESERVED_AHEAD: u64 = 1 << 30;
 
-/// Bytes that are zeroed or given back by one call, whatever they hold. In what lies further out data are looked for
-/// first: most of it may be holes, more than all drives can hold.
+/// Bytes that are zeroed or given back by one call, whatever they hold. In what lies further out data are
+/// looked for first: most of it may be holes, more than all drives can hold.
 const NEAR_BYTES: u64 = 1 << 30;
 
 /// Bytes of which is asked at once what they hold, at first and at most.

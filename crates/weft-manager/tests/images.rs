@@ -1,8 +1,8 @@
 //! A manager's store as the program of the first release left it: it must open, and hold exactly what was in
 //! it.
 //!
-//! The files are made once, by that program, and are never made again:
-//! `WEFT_BLESS_IMAGES=1 cargo test -p weft-manager --test suite images` makes new ones, for a format that follows.
+//! The files are made once, by that program, and are never made again: `WEFT_BLESS_IMAGES=1 cargo test -p
+//! weft-manager --test suite images` makes new ones, for a format that follows.
 
 use crate::harness;
 

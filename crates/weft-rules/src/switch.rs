@@ -153,7 +153,7 @@ mutations! {
     GivenBackFirst, "F8", "given-back-first", "Space is given back before the shard knows the new end.";
     SizeNotTold, "F8", "size-not-told", "A file is synced, and the shard does not know its size.";
     GrowthWithoutTurn, "F8", "growth-without-turn", "Two writes make a file longer at the same time.";
-    ListForgotten, "F8", "list-forgotten", "What lies far out in a file is not looked for where it is given back.";
+    ListForgotten, "F8", "list-forgotten", "Data far out in a file are not given back.";
     PurgedWithData, "F9", "purged-with-data", "An inode is purged before its data are given back.";
     HoldForgotten, "F9", "hold-forgotten", "A file without a name is purged while it is open.";
     LockUnseen, "F11", "lock-unseen", "A lock is granted beside one that excludes it.";

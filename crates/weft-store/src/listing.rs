@@ -1,7 +1,7 @@
 //! Where a group holds data, run by run: for who looks for data in what is mostly empty.
 //!
-//! It only reads the block map. A run is whole chunks of one object, so it may hold less than it says; what it does not
-//! name held nothing when it was looked at.
+//! It only reads the block map. A run is whole chunks of one object, so it may hold less than it says; what
+//! it does not name held nothing when it was looked at.
 
 use crate::StoreError;
 use crate::leaf::{Kind, LeafKey};

@@ -1,8 +1,8 @@
 //! Devices of several parts: each part is a drive by itself, and what is wrong with the device or with one of
 //! its parts is found before anything is served from it.
 //!
-//! `WEFT_BLESS_DEVICE=1 cargo test -p weft-store --test suite device` makes the image of the present format again:
-//! only together with a new format version and an entry in docs/format/device.md.
+//! `WEFT_BLESS_DEVICE=1 cargo test -p weft-store --test suite device` makes the image of the present format
+//! again: only together with a new format version and an entry in docs/format/device.md.
 
 use crate::model;
 

@@ -140,9 +140,9 @@ impl Target {
         }
     }
 
-    /// Where this replica holds data, from a block on: of what a client looks for in what is mostly empty, or is
-    /// to give back. A syncing replica may name what is not there any more, so it is for who reads to ask another
-    /// one.
+    /// Where this replica holds data, from a block on: of what a client looks for in what is mostly empty,
+    /// or is to give back. A syncing replica may name what is not there any more, so it is for who reads to
+    /// ask another one.
     pub(crate) async fn list(&self, peer: &Peer, request: &Request) -> Answer {
         let parsed = ListRequest::decode(peer.protocol, &request.head);
         let asked = match parsed.map_err(|e| Answer::error(Status::Invalid, e.to_string())) {

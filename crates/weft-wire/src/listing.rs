@@ -1,5 +1,5 @@
-//! Which objects of a group hold data, and where: [`crate::Kind::List`], for who looks for data in what is mostly
-//! empty.
+//! Which objects of a group hold data, and where: [`crate::Kind::List`], for who looks for data in what is
+//! mostly empty.
 
 use crate::data::DataRequest;
 use crate::{DecodeError, Decoder, Encoder};
@@ -9,15 +9,16 @@ use weft_types::{BlockRange, ObjectId};
 /// A request for the runs of a replica that hold data, in the order of objects and blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ListRequest {
-    /// Admitted as a read is. The list begins with the first block of its range in its object; how many blocks that
-    /// has is of no meaning.
+    /// Admitted as a read is. The list begins with the first block of its range in its object; how many
+    /// blocks that has is of no meaning.
     pub from: DataRequest,
     /// The last object that is looked at, of the same volume or file system as the first one.
     pub last: ObjectId,
 }
 
 impl ListRequest {
-    /// The request as a peer of this protocol reads it: a data request without checksums, then the last object.
+    /// The request as a peer of this protocol reads it: a data request without checksums, then the last
+    /// object.
     ///
     /// # Panics
     /// If there is a scope, and the protocol has no room for it.
@@ -47,8 +48,8 @@ impl ListRequest {
     }
 }
 
-/// The answer: runs of whole chunks that hold data, or should, in order; what was discarded is not among them. Every
-/// other block up to where the list goes on, or to the last object, holds none.
+/// The answer: runs of whole chunks that hold data, or should, in order; what was discarded is not among
+/// them. Every other block up to where the list goes on, or to the last object, holds none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ListAnswer {
     /// At most [`LISTED_RUNS_MAX`], none empty, each inside its object.
@@ -61,8 +62,8 @@ pub struct ListAnswer {
 const NO_MORE: u32 = u32::MAX;
 
 impl ListAnswer {
-    /// The answer as bytes: object and block to go on with (the block `0xffff_ffff`: none), then of each run object,
-    /// first block and count.
+    /// The answer as bytes: object and block to go on with (the block `0xffff_ffff`: none), then of each
+    /// run object, first block and count.
     pub fn encode(&self) -> Vec<u8> {
         let mut e = Encoder::with_capacity(20 + 24 * self.runs.len());
         let (object, block) = self.next.unwrap_or((ObjectId::FIRST, NO_MORE));
@@ -76,8 +77,8 @@ impl ListAnswer {
     /// Reads an answer.
     ///
     /// # Errors
-    /// If the bytes do not end with a run, there are more runs than may be, or one is empty, passes the largest object,
-    /// or does not lie behind the one before it.
+    /// If the bytes do not end with a run, there are more runs than may be, or one is empty,
+    /// passes the largest object, or does not lie behind the one before it.
     pub fn decode(head: &[u8]) -> Result<ListAnswer, DecodeError> {
         let mut d = Decoder::new(head);
         let invalid = |field, value: u32| DecodeError::Invalid { field, value: u64::from(value) };

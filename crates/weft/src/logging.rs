@@ -29,8 +29,8 @@ pub(crate) struct Daemon<'a> {
     pub(crate) default: LevelFilter,
 }
 
-/// For a command: only what its user should know, from a level on. Its environment may ask for more, as it does of
-/// daemons.
+/// For a command: only what its user should know, from a level on. Its environment may ask for more, as it
+/// does of daemons.
 pub(crate) fn start_for_command(default: LevelFilter) {
     let filter = EnvFilter::builder().with_default_directive(default.into());
     if let Some(threshold) =

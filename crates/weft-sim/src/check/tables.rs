@@ -1,5 +1,5 @@
-//! The tables of a file system's shards agree with themselves, and what groups hold with them, as `weft fs check`
-//! asks of servers that go on serving.
+//! The tables of a file system's shards agree with themselves, and what groups hold with them, as `weft fs
+//! check` asks of servers that go on serving.
 
 use crate::bed::Bed;
 use std::rc::Rc;

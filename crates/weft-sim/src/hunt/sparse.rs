@@ -1,5 +1,5 @@
-//! Files whose data lie further apart than all drives are large: what is found in them, zeroed, cut off and given back
-//! (F8, F9).
+//! Files whose data lie further apart than all drives are large: what is found in them, zeroed, cut off and
+//! given back (F8, F9).
 
 use super::fenced::done;
 use super::stage::Stage;

@@ -179,8 +179,8 @@ pub enum Answer {
     Use(UseOfShard),
     /// What the shard is made of, and what it has done.
     State(ShardState),
-    /// Where the data of each of the inodes may be, in the order in which they were asked for; nothing of those that
-    /// are not there.
+    /// Where the data of each of the inodes may be, in the order in which they were asked for; nothing of
+    /// those that are not there.
     DataOf(Vec<Option<DataBounds>>),
 }
 

@@ -215,7 +215,8 @@ pub enum Operation {
     /// attributes of what has its only name there, unless another session holds that to write. Less than the
     /// session holds already is not taken for it. Given back by [`Operation::Release`].
     HoldDirectory(InodeNumber),
-    /// Where the data of inodes may be, at most [`INODES_ASKED_MAX`] of them: for a check of what groups hold.
+    /// Where the data of inodes may be, at most [`INODES_ASKED_MAX`] of them: for a check of what groups
+    /// hold.
     DataOf(Vec<InodeNumber>),
 }
 
