@@ -114,7 +114,7 @@ async fn check(place: &FabricPlace, name: &str, output: Output) -> Result<(), Cl
         }
         let compared =
             |data: &DataCheck| bar.set_of(data.compared as u64, data.groups as u64, "groups with data");
-        Ok((checks, mount.check_data(compared).await?))
+        Ok((checks, mount.check_data(compared).await))
     })
     .await?;
     let sum = |count: fn(&TableCheck) -> u64| checks.iter().map(count).sum::<u64>();
@@ -126,6 +126,11 @@ async fn check(place: &FabricPlace, name: &str, output: Output) -> Result<(), Cl
             finding: finding.text.clone(),
         })
     });
+    // What was found in the tables is told, whatever becomes of the data.
+    let (data, failed) = match data {
+        Ok(data) => (data, None),
+        Err(error) => (DataCheck::default(), Some(error)),
+    };
     let of_data = data.findings.into_iter().map(|finding| Finding {
         shard: finding.inode.shard(),
         inode: Some(finding.inode.0),
@@ -145,8 +150,10 @@ async fn check(place: &FabricPlace, name: &str, output: Output) -> Result<(), Cl
         findings: findings.chain(of_data).collect(),
     };
     output.show(&checked, checked_in_words)?;
-    if checked.sound {
-        return Ok(());
+    match failed {
+        Some(error) if checked.sound => return Err(error.into()),
+        _ if checked.sound => return Ok(()),
+        _ => {}
     }
     Err(CliError::Failed {
         message: format!("file system '{name}' is not sound: {} contradictions were found", checked.found),

@@ -173,7 +173,8 @@ impl GroupIo for Mirror {
                 let list = ListAnswer::decode(&answer.reply.head);
                 let list = list.map_err(|error| self.session.protocol(answer.drive, &error))?;
                 let is_inside = |(object, _): &(ObjectId, BlockRange)| (at.object..=last).contains(object);
-                let goes_on = list.next.is_none_or(|next| next > (at.object, at.range.first));
+                let place = (at.object, at.range.first);
+                let goes_on = list.next.is_none_or(|next| next > place && next.0 <= last);
                 if !goes_on || !list.runs.iter().all(is_inside) {
                     return Err(self.session.protocol(answer.drive, &"a list of something else"));
                 }

@@ -11,6 +11,7 @@ use std::pin::pin;
 use weft_layout::{address_of, group_of_file};
 use weft_rt::sync::join_all;
 use weft_rules::{Mutation, mutated};
+use weft_types::limits::{LISTED_RUNS_MAX, OBJECT_BLOCKS_MAX};
 use weft_types::{BLOCK_SIZE, BlockRange, GroupId, ObjectId, Owner, Striping};
 use weft_wire::listing::ListAnswer;
 
@@ -72,13 +73,12 @@ impl File {
         let (mut at, end) = (range.start.div_ceil(BLOCK), range.end / BLOCK);
         while at < end && !mutated(Mutation::ListForgotten) {
             let row = self.row_with_data(at, Lister::All).await?;
-            at = row.last().map_or(end, |last| last.end);
-            for run in row {
-                let (first, behind) = (run.start, run.end.min(end));
-                if first < behind {
-                    self.discard(first * BLOCK, (behind - first) * BLOCK).await?;
-                }
+            let Some((first, last)) = row.first().zip(row.last()) else { break };
+            // Holes between them too: one request to each object of the row.
+            if first.start < end {
+                self.discard(first.start * BLOCK, (last.end.min(end) - first.start) * BLOCK).await?;
             }
+            at = last.end;
         }
         Ok(())
     }
@@ -120,11 +120,11 @@ impl File {
     /// All runs of one object.
     async fn all_runs(&self, object: u32, by: Lister) -> Result<Vec<(ObjectId, BlockRange)>, ClientError> {
         let place = self.space().place(object.into(), BlockRange::one(0))?;
-        let (mut runs, mut next) = (Vec::new(), Some((place.object, 0)));
-        while let Some((_, block)) = next {
-            let list = self.list_at(place.part(BlockRange::one(block)), place.object, by).await?;
+        let (mut runs, mut next) = (Vec::new(), Some(0));
+        while let Some(block) = next {
+            let list = self.list_at(place.part(many_from(block)), place.object, by).await?;
             runs.extend(list.runs);
-            next = list.next;
+            next = list.next.map(|(_, block)| block);
         }
         Ok(runs)
     }
@@ -142,6 +142,7 @@ impl File {
                 Some((object, block)) if list.runs.is_empty() => {
                     at = Place { object, range: BlockRange::one(block), ..at };
                 }
+                // The first run says which row is meant: no more were asked for.
                 _ => return Ok(list),
             }
         }
@@ -210,7 +211,7 @@ impl FileSystem {
         let at = Place {
             group,
             object: object(from.inode, from.object),
-            range: BlockRange::one(from.block),
+            range: many_from(from.block),
             request: session.number_request(),
         };
         let last = object(only.unwrap_or(u64::MAX), LAST);
@@ -226,6 +227,11 @@ impl FileSystem {
         });
         Ok((runs.collect(), next))
     }
+}
+
+/// A range that asks for as many runs as one answer has, from a block on.
+fn many_from(block: u32) -> BlockRange {
+    BlockRange::new(block, (LISTED_RUNS_MAX as u32).min(OBJECT_BLOCKS_MAX - block))
 }
 
 /// The inode of an object, and its number.

@@ -723,11 +723,14 @@ impl<S: Shards> OpenFile<S> {
                 at += extent.length;
             }
             if wants_data {
-                let next = self.data.next_data(at).await.map_err(|error| self.failed(&error))?;
-                at = next.unwrap_or(size);
-            } else {
-                look = (2 * look).min(LOOK_MOST);
+                match self.data.next_data(at).await {
+                    Ok(next) => at = next.unwrap_or(size),
+                    // By a target of an earlier release: on step by step.
+                    Err(ClientError::Refused { .. }) => {}
+                    Err(error) => return Err(self.failed(&error)),
+                }
             }
+            look = (2 * look).min(LOOK_MOST);
         }
         Ok((!wants_data && offset < size).then_some(size))
     }
@@ -783,7 +786,12 @@ impl<S: Shards> OpenFile<S> {
         if whole < reserved {
             let near = reserved.min(whole.saturating_add(NEAR_BYTES));
             self.data.discard(whole, near - whole).await.map_err(|error| self.failed(&error))?;
-            self.data.discard_data(near..reserved).await.map_err(|error| self.failed(&error))?;
+            match self.data.discard_data(near..reserved).await {
+                Ok(()) => {}
+                // By a target of an earlier release: it stays reserved, until the file is purged.
+                Err(ClientError::Refused { .. }) => return Ok(()),
+                Err(error) => return Err(self.failed(&error)),
+            }
             self.move_end(Operation::Unreserve(self.inode, whole)).await?;
             self.reserved.set(Some(whole));
         }

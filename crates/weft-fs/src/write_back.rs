@@ -13,6 +13,7 @@ use weft_rt::sync::join_all;
 use weft_rt::{Buf, spawn};
 use weft_rules::{Mutation, mutated};
 use weft_types::limits::{WRITE_BACK_FILE_BYTES_MAX, WRITE_BACK_MOUNT_BYTES_MAX};
+use weft_wire::files::FileError;
 
 /// From so many on they are written back while the program goes on.
 const EARLY_BYTES: u64 = 2 << 20;
@@ -136,6 +137,10 @@ impl<S: Shards> OpenFile<S> {
             tracing::warn!(inode = self.inode.0, error = %why, "written data are lost");
             self.lost.note(why);
             self.write_back.lost.note(why);
+            if why.refusal() == Some(FileError::NoSpace) {
+                // From now on programs hear of that from their writes, until it is said that there is room.
+                self.write_back.turn(false);
+            }
             self.end_where_told();
         }
         written

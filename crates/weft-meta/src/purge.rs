@@ -37,9 +37,10 @@ pub(crate) async fn purge(shard: &Shard<VolumeMedium>, fabric: &Fabric, file_sys
             Ok(false) => {}
             Ok(true) => sleep(PAUSE).await,
             Err(Trouble::Shard(error)) => return error,
-            // The next look tries again: a group may have no replica that serves.
+            // A later look tries again: a group may have no replica that serves.
             Err(Trouble::Data(error)) => {
                 tracing::debug!(file_system, error = with_causes(&error), "files are not given back yet");
+                sleep(PAUSE).await;
             }
         }
         sleep(LOOK_EVERY).await;
@@ -98,11 +99,17 @@ async fn give_all_back(
     files: &FileSystem,
     due: &[Inode],
 ) -> Result<(), Trouble> {
+    let mut outcome = Ok(());
     for some in due.chunks(AT_ONCE) {
-        let given_back = join_all(some.iter().map(|orphan| give_back(shard, files, orphan))).await;
-        given_back.into_iter().collect::<Result<(), Trouble>>()?;
+        for given_back in join_all(some.iter().map(|orphan| give_back(shard, files, orphan))).await {
+            match given_back {
+                // One that cannot be given back keeps no others.
+                Err(Trouble::Data(error)) => outcome = Err(Trouble::Data(error)),
+                given_back => given_back?,
+            }
+        }
     }
-    Ok(())
+    outcome
 }
 
 async fn give_back(shard: &Shard<VolumeMedium>, files: &FileSystem, orphan: &Inode) -> Result<(), Trouble> {

@@ -3,15 +3,21 @@
 use crate::recalls::Wanted;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::time::Duration;
 use weft_rt::{Instant, now};
 use weft_types::{InodeNumber, SessionId};
 use weft_wire::files::ShardWait;
+
+/// How soon a session asks again that still waits: its wait counts from when it asked first.
+const ASKED_AGAIN_WITHIN: Duration = Duration::from_secs(5);
 
 /// Operations that wait.
 #[derive(Default)]
 pub(crate) struct Waits {
     last: Cell<u64>,
     waiting: RefCell<BTreeMap<u64, Waiting>>,
+    /// Since when sessions had waited for inodes, and when that ended, without an answer or with one.
+    ended: RefCell<BTreeMap<(SessionId, InodeNumber), (Instant, Instant)>>,
 }
 
 struct Waiting {
@@ -19,6 +25,13 @@ struct Waiting {
     since: Instant,
     holds: Vec<Wanted>,
     locks: Vec<(SessionId, InodeNumber)>,
+}
+
+impl Waiting {
+    fn inodes(&self) -> impl Iterator<Item = InodeNumber> {
+        let of_locks = self.locks.iter().map(|(_, inode)| *inode);
+        self.holds.iter().map(|wanted| wanted.inode).chain(of_locks)
+    }
 }
 
 /// One that may wait, for as long as this is there.
@@ -30,7 +43,8 @@ pub(crate) struct Wait<'w> {
 impl Drop for Wait<'_> {
     fn drop(&mut self) {
         if let Some(number) = self.number {
-            self.waits.waiting.borrow_mut().remove(&number);
+            let ended = self.waits.waiting.borrow_mut().remove(&number);
+            ended.iter().for_each(|wait| self.waits.note_end(wait));
         }
     }
 }
@@ -39,6 +53,20 @@ impl Waits {
     /// An operation begins, and waits for nothing yet.
     pub(crate) fn begin(&self) -> Wait<'_> {
         Wait { waits: self, number: None }
+    }
+
+    fn note_end(&self, wait: &Waiting) {
+        let mut ended = self.ended.borrow_mut();
+        ended.retain(|_, (_, at)| at.elapsed() < ASKED_AGAIN_WITHIN);
+        ended.extend(wait.inodes().map(|inode| ((wait.session, inode), (wait.since, now()))));
+    }
+
+    /// Since when a session waits that begins to wait for these inodes, or does so again.
+    fn since(&self, session: SessionId, inodes: impl Iterator<Item = InodeNumber>) -> Instant {
+        let ended = self.ended.borrow();
+        let before = inodes.filter_map(|inode| ended.get(&(session, inode)));
+        let again = before.filter(|(_, at)| at.elapsed() < ASKED_AGAIN_WITHIN);
+        again.map(|(since, _)| *since).min().unwrap_or_else(now)
     }
 
     /// Those who wait and for whom, the oldest first.
@@ -72,8 +100,44 @@ impl Wait<'_> {
             self.waits.last.get()
         });
         let mut waiting = self.waits.waiting.borrow_mut();
-        let since = waiting.get(&number).map_or_else(now, |wait| wait.since);
         let (holds, locks) = (holds.to_vec(), locks.collect());
-        waiting.insert(number, Waiting { session, since, holds, locks });
+        let mut new = Waiting { session, since: now(), holds, locks };
+        new.since = match waiting.get(&number) {
+            Some(before) => before.since,
+            None => self.waits.since(session, new.inodes()),
+        };
+        waiting.insert(number, new);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weft_rt::sim::Sim;
+    use weft_rt::sleep;
+
+    #[test]
+    fn who_asks_again_waits_since_it_asked_first() {
+        Sim::new(1).block_on(async {
+            let waits = Waits::default();
+            let wait_ms = |session, inode, pause| {
+                let waits = &waits;
+                async move {
+                    let mut wait = waits.begin();
+                    let holder = (SessionId(9), InodeNumber(inode));
+                    wait.note(SessionId(session), &[], [holder].into_iter());
+                    sleep(Duration::from_millis(pause)).await;
+                    waits.all()[0].waited_ms
+                }
+            };
+            assert_eq!(wait_ms(1, 5, 1_000).await, 1_000);
+            sleep(Duration::from_millis(50)).await;
+            assert_eq!(wait_ms(1, 5, 2_000).await, 3_050, "it goes on");
+            assert_eq!(wait_ms(2, 5, 10).await, 10, "another session");
+            assert_eq!(wait_ms(1, 6, 10).await, 10, "another inode");
+            sleep(ASKED_AGAIN_WITHIN).await;
+            assert_eq!(wait_ms(1, 5, 10).await, 10, "another wait");
+            assert_eq!(waits.ended.borrow().len(), 1);
+        });
     }
 }

@@ -7,6 +7,7 @@ use crate::StoreError;
 use crate::leaf::{Kind, LeafKey};
 use crate::store::Store;
 use weft_rt::breathe;
+use weft_types::limits::OBJECT_CHUNKS_MAX;
 use weft_types::{BlockRange, ChunkIndex, GroupId, ObjectId, ObjectRange};
 
 /// Leaves that are read between two looks at the map, and that are looked at in a row while other work waits.
@@ -61,6 +62,14 @@ impl Store {
             }
             breathe().await;
         }
-        Ok(DataRuns { runs, next: next.map(|key| (key.object, key.chunk)) })
+        Ok(DataRuns { runs, next: next.and_then(|key| goes_on(key, last)) })
     }
+}
+
+/// A key as a place of an object that there can be. Behind the last chunk of one is the next object.
+fn goes_on(key: LeafKey, last: ObjectId) -> Option<(ObjectId, ChunkIndex)> {
+    if u32::from(key.chunk.0) < OBJECT_CHUNKS_MAX {
+        return Some((key.object, key.chunk));
+    }
+    key.object.following().filter(|object| *object <= last).map(|object| (object, ChunkIndex(0)))
 }

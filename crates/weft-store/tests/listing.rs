@@ -33,6 +33,7 @@ async fn listed(
             assert!(run.is_valid() && run.count.is_multiple_of(CHUNK_BLOCKS));
             chunks.extend(run.by_chunk().map(|(chunk, _)| (*object, u32::from(chunk.0))));
         }
+        assert!(part.next.is_none_or(|(object, chunk)| object <= last && chunk.range().is_valid()));
         next = part.next;
     }
     chunks
@@ -82,4 +83,28 @@ fn all_chunks_with_data_are_listed_and_no_others() {
             }
         });
     }
+}
+
+#[test]
+fn a_part_that_ends_with_an_object_goes_on_with_the_next_one() {
+    Sim::new(1).block_on(async {
+        let disk = SimDisk::new("d", 128 << 20);
+        let store = new_store(&disk).await;
+        let object = |index| ObjectId::new(Owner::Inode { file_system: VolumeId(3), inode: 40 }, index);
+        // One call looks at as many leaves as 64 objects have.
+        let mut expected = Vec::new();
+        for index in 0..65 {
+            for chunk in 0..limits::OBJECT_CHUNKS_MAX {
+                let range = BlockRange::one(chunk * CHUNK_BLOCKS);
+                store.write(client(object(index), range, 5, fill(1, 1))).await.unwrap();
+                expected.push((object(index), chunk));
+            }
+        }
+        for last in [63, 64, 1_000] {
+            let expected: Vec<_> = expected.iter().copied().filter(|chunk| chunk.0 <= object(last)).collect();
+            assert_eq!(listed(&store, (object(0), ChunkIndex(0)), object(last), 512).await, expected);
+        }
+        let first = store.data_runs(GROUP, (object(0), ChunkIndex(0)), object(63), 512).await.unwrap();
+        assert_eq!((first.runs.len(), first.next), (64, None), "nothing of these objects lies further");
+    });
 }

@@ -164,7 +164,8 @@ impl Target {
             Err(answer) => return answer,
         };
         let from = (head.object, ChunkIndex::of(head.range.first));
-        match drive.store.data_runs(head.group, from, asked.last, LISTED_RUNS_MAX).await {
+        let limit = (head.range.count as usize).min(LISTED_RUNS_MAX);
+        match drive.store.data_runs(head.group, from, asked.last, limit).await {
             Ok(DataRuns { runs, next }) => match self.stands(&claim).await {
                 Ok(()) => {
                     let next = next.map(|(object, chunk)| (object, chunk.range().first));

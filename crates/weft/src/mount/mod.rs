@@ -253,8 +253,8 @@ impl Background {
 
     /// The process that has started this one knows enough: it reads on until this lets go of it.
     fn go(self) -> io::Result<()> {
-        rustix::stdio::dup2_stdout(&self.null)?;
         rustix::stdio::dup2_stderr(&self.log)?;
+        rustix::stdio::dup2_stdout(&self.null)?;
         Ok(())
     }
 }
