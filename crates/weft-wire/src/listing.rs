@@ -9,8 +9,8 @@ use weft_types::{BlockRange, ObjectId};
 /// A request for the runs of a replica that hold data, in the order of objects and blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ListRequest {
-    /// Admitted as a read is. The list begins with the first block of its range in its object, and has as many
-    /// runs at most as the range has blocks.
+    /// Admitted as a read is. The list begins with the first block of its range in its object. It has at most as
+    /// many runs as the range has blocks.
     pub from: DataRequest,
     /// The last object that is looked at, of the same volume or file system as the first one.
     pub last: ObjectId,
