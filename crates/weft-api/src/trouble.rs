@@ -79,11 +79,13 @@ pub enum TroubleKind {
     MapNotKept,
     /// A target of a node does not answer, or is down, and others of the node do: a thread stands still.
     TargetGone,
+    /// The server of a part of a file system's names cannot open it.
+    ShardUnserved,
 }
 
 impl TroubleKind {
     /// All of them.
-    pub const ALL: [TroubleKind; 18] = [
+    pub const ALL: [TroubleKind; 19] = [
         TroubleKind::ManagerStopped,
         TroubleKind::DataUnavailable,
         TroubleKind::BlocksUnreadable,
@@ -102,6 +104,7 @@ impl TroubleKind {
         TroubleKind::DriveDraining,
         TroubleKind::MapNotKept,
         TroubleKind::TargetGone,
+        TroubleKind::ShardUnserved,
     ];
 
     /// Its name, as in JSON.
@@ -125,6 +128,7 @@ impl TroubleKind {
             TroubleKind::PoolFilling => "pool-filling",
             TroubleKind::DriveDraining => "drive-draining",
             TroubleKind::MapNotKept => "map-not-kept",
+            TroubleKind::ShardUnserved => "shard-unserved",
         }
     }
 }

@@ -29,8 +29,8 @@ use weft_wire::data::{Content, Extent, Purpose, ReadAnswer, Verdict, WriteAnswer
 use weft_wire::listing::ListAnswer;
 use weft_wire::newest::{Newest, newest_runs};
 
-/// How long a full drive is asked before the others of its group, so that a write which it refuses has
-/// touched none of them.
+/// How long a full drive is asked before the others of its group, and from then on until it takes data: so a
+/// write that it refuses has touched none of them.
 const FULL_MEMORY: Duration = Duration::from_secs(2);
 
 /// Longest pause before a write with a strange end is tried to be settled again.
@@ -42,7 +42,7 @@ type Taken = (Vec<(BlockRange, Buf)>, Vec<BlockRange>);
 /// The groups of a session that are mirrored.
 pub(crate) struct Mirror {
     session: Rc<Session>,
-    /// Drives that refused a write for want of space, and until when they are asked first.
+    /// Drives that refused a write for want of space, and until when at least they are asked first.
     full: RefCell<BTreeMap<DriveId, Instant>>,
     /// Whether writes may take space that is kept for the names of files.
     pub(crate) takes_reserve: Cell<bool>,
@@ -254,7 +254,7 @@ impl Mirror {
             for (drive, end) in wave.iter().zip(ends) {
                 match end {
                     Ok(Outcome::Done(answer)) => {
-                        self.full.borrow_mut().remove(drive);
+                        self.note_room(*drive, ask);
                         error = self.judge(ask.at, &answer, applied).err().or(error);
                     }
                     Ok(Outcome::Changed | Outcome::Dropped) => is_over = true,
@@ -534,6 +534,16 @@ impl Mirror {
     }
 
     fn is_full(&self, drive: DriveId) -> bool {
-        self.full.borrow().get(&drive).is_some_and(|until| now() < *until)
+        self.full.borrow().contains_key(&drive)
+    }
+
+    /// A drive has taken a write. Only data of a client say that there is room for more of them: zeroes need
+    /// none, and names have a reserve.
+    fn note_room(&self, drive: DriveId, ask: &Ask<'_>) {
+        let mut full = self.full.borrow_mut();
+        let is_data = ask.kind == Kind::Write && ask.purpose == Purpose::Client;
+        if is_data && full.get(&drive).is_some_and(|until| *until <= now()) {
+            full.remove(&drive);
+        }
     }
 }

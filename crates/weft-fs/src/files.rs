@@ -78,7 +78,7 @@ impl Files {
     /// Likewise, where no handle is one of those before.
     pub(crate) fn begin_behind(mount: Mount, before: &Files) -> Files {
         let files = Files::begin_after(mount, before.0.open.last_handle());
-        files.keep_back(before.0.open.write_back.is_on());
+        files.keep_back(before.0.open.write_back.allowance());
         files
     }
 
@@ -465,10 +465,11 @@ impl Files {
         self.to_end(write).await
     }
 
-    /// Whether [`Files::write`] keeps data back; it does where nobody says otherwise. Not where space ends: a
-    /// program is to hear of that from its write.
-    pub fn keep_back(&self, is_on: bool) {
-        self.0.open.write_back.turn(is_on);
+    /// How many bytes [`Files::write`] keeps back from now on, in all; `None`, as it begins: any number. With
+    /// none left a write returns when it is durable. Where space ends it has to be less than there is: a program
+    /// is to hear of that from its write.
+    pub fn keep_back(&self, bytes: Option<u64>) {
+        self.0.open.write_back.allow(bytes);
     }
 
     /// A program has closed the file of a handle: says what was lost of it. What is kept goes on its way when

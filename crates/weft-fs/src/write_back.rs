@@ -26,21 +26,27 @@ const RUNS_AT_ONCE: usize = 16;
 pub(crate) struct WriteBack {
     /// Bytes that are not written back.
     bytes: Cell<u64>,
-    /// Nothing is kept back: each write is durable when it returns.
-    is_off: Cell<bool>,
+    /// Bytes that may be kept back from now on; `None`: any number. With none left each write is durable when
+    /// it returns.
+    allowance: Cell<Option<u64>>,
     /// What was lost of any file, and of how much of that somebody has heard who has synced all.
     lost: Lost,
     heard: Cell<u64>,
 }
 
 impl WriteBack {
-    /// Keeps nothing back from now on, or does so again.
-    pub(crate) fn turn(&self, is_on: bool) {
-        self.is_off.set(!is_on);
+    /// From now on so many bytes may be kept back, whatever was said before; `None`: any number.
+    pub(crate) fn allow(&self, bytes: Option<u64>) {
+        self.allowance.set(bytes);
+    }
+
+    /// Bytes that may still be kept back; `None`: any number.
+    pub(crate) fn allowance(&self) -> Option<u64> {
+        self.allowance.get()
     }
 
     pub(crate) fn is_on(&self) -> bool {
-        !self.is_off.get()
+        self.allowance.get() != Some(0)
     }
 
     /// Whether there is room for more bytes of a file that has so many.
@@ -99,6 +105,9 @@ impl<S: Shards> OpenFile<S> {
         let before = self.dirty.weight();
         self.dirty.put(offset, bufs);
         self.write_back.update(before, self.dirty.weight());
+        let bytes: usize = bufs.iter().map(|buf| buf.len()).sum();
+        let left = self.write_back.allowance().map(|left| left.saturating_sub(bytes as u64));
+        self.write_back.allow(left);
     }
 
     /// The file has become shorter.
@@ -139,7 +148,7 @@ impl<S: Shards> OpenFile<S> {
             self.write_back.lost.note(why);
             if why.refusal() == Some(FileError::NoSpace) {
                 // From now on programs hear of that from their writes, until it is said that there is room.
-                self.write_back.turn(false);
+                self.write_back.allow(Some(0));
             }
             self.end_where_told();
         }

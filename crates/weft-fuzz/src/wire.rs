@@ -334,7 +334,9 @@ pub(crate) fn control_seeds() -> Vec<Vec<u8>> {
     let join = join_of(drive, group);
     let order =
         control::ScrubOrder { order: 8, group, drive, from: Some((object, ChunkIndex(3))), findings_seen: 2 };
-    let status = control::TargetStatus { serving: true, pace_percent: Some(30), ..Default::default() };
+    let unserved = vec![control::UnservedShard { file_system: VolumeId(4), shard: 1, why: "it is".into() }];
+    let status =
+        control::TargetStatus { serving: true, pace_percent: Some(30), unserved, ..Default::default() };
     let latency = weft_types::Latencies { buckets: vec![(10, 3), (400, 1)], sum_us: 430 };
     let meter = weft_types::MeterReading { reads: 4, read_latency: latency, ..Default::default() };
     let load = weft_wire::load::DriveLoad { id: drive, meter, data_bytes_written: 1, log_bytes_written: 2 };

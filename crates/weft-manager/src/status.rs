@@ -15,9 +15,10 @@ use weft_api::{
 use weft_rt::sync::join_all;
 use weft_rt::{Instant, now, sleep};
 use weft_types::{
-    BLOCK_SIZE, DriveId, DriveState, FabricMap, Group, GroupId, Role, SessionState, Slot, VolumeKind,
+    BLOCK_SIZE, DriveId, DriveState, FabricMap, Group, GroupId, Role, SessionState, Slot, TargetId,
+    VolumeKind,
 };
-use weft_wire::control::{DriveStatus, ResyncStatus, ResyncWait, TargetAnswer, TargetRequest};
+use weft_wire::control::{DriveStatus, ResyncStatus, ResyncWait, TargetAnswer, TargetRequest, UnservedShard};
 
 /// How long an answer of the targets is good enough: a person does not see a second, and a fast poller costs
 /// nothing.
@@ -46,6 +47,8 @@ pub(crate) struct Usage {
     copy_rates: BTreeMap<(GroupId, DriveId), Rate>,
     /// The share of the time that background work takes on a drive's target, while clients are there.
     paces: BTreeMap<DriveId, u8>,
+    /// Shards of file systems that their servers cannot open, with these.
+    unserved: Vec<(TargetId, UnservedShard)>,
 }
 
 /// Where a resync was: at the start of the window that is measured, and at the start of the next one.
@@ -129,6 +132,11 @@ impl Usage {
         progress
     }
 
+    /// Shards that their servers cannot open, with these.
+    pub(crate) fn unserved(&self) -> &[(TargetId, UnservedShard)] {
+        &self.unserved
+    }
+
     fn repair(&self, group: GroupId, drive: DriveId) -> Repair {
         let Some(resync) = self.resyncs.get(&(group, drive)) else {
             return Repair::Resync {
@@ -166,18 +174,18 @@ impl Manager {
                 .collect()
         };
         self.polling.set(true);
-        let answers =
-            join_all(up.into_iter().map(|target| async move {
-                self.ask(target, &TargetRequest::Status, None, STATUS_MAX).await
-            }))
-            .await;
+        let answers = join_all(up.into_iter().map(|target| async move {
+            (target, self.ask(target, &TargetRequest::Status, None, STATUS_MAX).await)
+        }))
+        .await;
         self.polling.set(false);
         let mut usage = Usage::default();
-        for answer in answers {
+        for (target, answer) in answers {
             let Ok(TargetAnswer::Status(status)) = answer else { continue };
             if let Some(pace) = status.pace_percent {
                 usage.paces.extend(status.drives.iter().map(|d| (d.id, pace)));
             }
+            usage.unserved.extend(status.unserved.into_iter().map(|shard| (target, shard)));
             usage.drives.extend(status.drives.into_iter().map(|d| (d.id, d)));
             usage.resyncs.extend(status.resyncs.into_iter().map(|r| ((r.group, r.drive), r)));
         }

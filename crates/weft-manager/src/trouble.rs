@@ -22,9 +22,9 @@ use weft_rt::{Instant, now};
 use weft_types::limits::TROUBLE_VOLUMES_MAX;
 use weft_types::{
     BLOCK_SIZE, CapacityLevel, Drive, DriveId, DriveState, Group, GroupId, Lba, Node, Role, Slot, Target,
-    Volume,
+    TargetId, Volume,
 };
-use weft_wire::control::ResyncWait;
+use weft_wire::control::{ResyncWait, UnservedShard};
 
 /// Runs of addresses that are named per volume; of the rest it is said that they are there.
 const RANGES_NAMED: usize = 8;
@@ -70,6 +70,7 @@ impl State {
     pub(crate) fn troubles(&self, usage: &Usage, started: Instant) -> Vec<Trouble> {
         let look = Look { state: self, usage, seen: self.observations(started), started };
         let mut troubles = Vec::from_iter(look.unavailable());
+        troubles.extend(look.unserved());
         troubles.extend(look.unreadable());
         troubles.extend(look.reporting());
         troubles.extend(self.map.nodes.values().flat_map(|node| look.node(node)));
@@ -292,6 +293,51 @@ impl Look<'_> {
             format!("weft volume repair{names}"),
         ));
         advice
+    }
+
+    /// Shards of file systems that their servers cannot open.
+    fn unserved(&self) -> Vec<Trouble> {
+        let map = &self.state.map;
+        let is_named = |server: TargetId, unserved: &UnservedShard| {
+            let file_system = map.volumes.get(&unserved.file_system)?;
+            let shard = file_system.files()?.shards.get(usize::from(unserved.shard))?;
+            let volume = map.volumes.get(&shard.volume)?;
+            (shard.server == Some(server)).then_some((file_system, volume))
+        };
+        let mut troubles = Vec::new();
+        for (server, unserved) in self.usage.unserved() {
+            let Some((file_system, volume)) = is_named(*server, unserved) else { continue };
+            let what = format!(
+                "shard {} of file system '{}' is not served: {} cannot open it ({}). What is named there waits, \
+                 everything else is served",
+                unserved.shard,
+                file_system.name,
+                map.title_of(*server),
+                unserved.why
+            );
+            let kind = TroubleKind::ShardUnserved;
+            let mut trouble = self.trouble(kind, Severity::Unavailable, what);
+            trouble.volumes = vec![affected(volume, &volume.groups().copied().collect(), 0)];
+            trouble.doing.push(Doing {
+                what: "it is tried again every second".into(),
+                groups: 0,
+                waits_for: None,
+                wait_ms: None,
+                progress: None,
+            });
+            trouble.advice = vec![
+                Advice::command(
+                    "see what of it can be read",
+                    format!("weft fs inspect {}", file_system.name),
+                ),
+                Advice::plain(
+                    "a drive that is away may have a copy that is not damaged: bring it back; otherwise restore the \
+                     files from a backup",
+                ),
+            ];
+            troubles.push(trouble);
+        }
+        troubles
     }
 
     /// What the last scrub could not read of any copy.

@@ -4,12 +4,13 @@
 use crate::harness;
 
 use harness::*;
-use weft_api::{ApiAnswer, ApiRequest, ErrorCode, FileSystemInfo, Health, VolumeInfo};
+use weft_api::{ApiAnswer, ApiRequest, ErrorCode, FileSystemInfo, Health, Severity, TroubleKind, VolumeInfo};
 use weft_rt::sim::Sim;
+use weft_rt::sleep;
 use weft_types::AttachMode::{self, Exclusive, ReadOnly, Shared};
 use weft_types::{AttachKind, Session, SessionState, TargetId, VolumeState};
 use weft_wire::Status;
-use weft_wire::control::{ManagerAnswer, ManagerRequest, TargetRequest};
+use weft_wire::control::{ManagerAnswer, ManagerRequest, TargetRequest, UnservedShard};
 use weft_wire::handshake::PeerRole;
 
 fn fs_of(name: &str, copies: u8) -> ApiRequest {
@@ -252,5 +253,43 @@ fn file_systems_and_targets_that_do_not_know_them_do_not_come_together() {
         let (status, text) = ask(&link, &older.join()).await.unwrap_err();
         let says = text.contains("upgrade node 'node-1'") && text.contains("file system 'photos'");
         assert!(status == Status::Refused && says, "{text}");
+    });
+}
+
+#[test]
+fn a_shard_that_its_server_cannot_open_is_named() {
+    Sim::new(6).block_on(async {
+        let (service, targets, _) = fabric(3).await;
+        created(fs_of("photos", 2)).await;
+        let named = |service: &Service| servers(service).iter().all(Option::is_some);
+        eventually("all have servers", ms(1000), || named(&service)).await;
+        let server = servers(&service)[1].expect("it has one");
+        let name_of = |target| {
+            let map = service.map();
+            map.nodes[&map.targets[&target].node].name.clone()
+        };
+        let target = targets.iter().find(|t| t.name == name_of(server)).expect("it is one");
+        let other = targets.iter().find(|t| t.name != name_of(server)).expect("there are three");
+        let file_system = service.map().file_systems().next().expect("it is there").id;
+        let unserved = |why: &str| UnservedShard { file_system, shard: 1, why: why.into() };
+        let told = async || {
+            sleep(ms(1_500)).await;
+            let troubles = status().await.troubles;
+            troubles.into_iter().filter(|t| t.kind == TroubleKind::ShardUnserved).collect::<Vec<_>>()
+        };
+        assert!(told().await.is_empty());
+        // What a server says that was named before says nothing.
+        other.unserved.borrow_mut().push(unserved("of before"));
+        assert!(told().await.is_empty());
+        target.unserved.borrow_mut().push(unserved("the log is damaged"));
+        let [trouble] = &told().await[..] else { panic!("one is told") };
+        assert!(trouble.what.contains("shard 1 of file system 'photos'"), "{}", trouble.what);
+        assert!(trouble.what.contains("the log is damaged"), "{}", trouble.what);
+        assert_eq!(
+            (trouble.severity, &trouble.volumes[0].volume),
+            (Severity::Unavailable, &"photos:1".into())
+        );
+        target.unserved.borrow_mut().clear();
+        assert!(told().await.is_empty());
     });
 }

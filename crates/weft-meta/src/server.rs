@@ -22,6 +22,7 @@ use weft_rules::{Mutation, mutated};
 use weft_target::Target;
 use weft_types::limits::{FILE_LEASE_MS, FRAME_HEAD_MAX, SHARD_REQUESTS_MAX};
 use weft_types::{FabricMap, SessionId, SessionState, Volume, VolumeId, VolumeState, with_causes};
+use weft_wire::control::UnservedShard;
 use weft_wire::files::{Answer, AttributeChanges, HoldMode, Operation, ShardRequest};
 use weft_wire::{Encoder, Kind, Status};
 
@@ -39,6 +40,9 @@ type Key = (VolumeId, u16);
 /// How long leases of a session stay that is over: a mount goes by them so long after it was heard by a
 /// server last, by a clock that may run slower.
 const LEASE_WAIT: Duration = Duration::from_millis(FILE_LEASE_MS + FILE_LEASE_MS / 10);
+
+/// How long a shard cannot be opened before people are told: another server may hold it for that long.
+const UNSERVED_AFTER: Duration = Duration::from_secs(3);
 
 /// How often answers of sessions that are over are forgotten.
 const FORGET_EVERY: Duration = Duration::from_secs(5);
@@ -85,6 +89,8 @@ struct Served {
     volume: VolumeId,
     shard: RefCell<Option<Shard<VolumeMedium>>>,
     session: Cell<Option<SessionId>>,
+    /// Why it could not be opened when that was tried last, once that has been so for a while.
+    trouble: RefCell<Option<String>>,
     is_over: Cell<bool>,
     /// It is served no more.
     over: Notify,
@@ -152,6 +158,7 @@ impl ShardServer {
                     volume,
                     shard: RefCell::new(None),
                     session: Cell::new(None),
+                    trouble: RefCell::new(None),
                     is_over: Cell::new(false),
                     over: Notify::default(),
                 });
@@ -175,7 +182,7 @@ impl ShardServer {
 
     /// Opens a shard, and again when it has ended, until another server is named.
     async fn keep(self: Rc<Self>, key: Key, served: Rc<Served>) {
-        let (mut pause, mut told) = (RETRY_FIRST, String::new());
+        let (mut pause, mut told, mut closed_since) = (RETRY_FIRST, String::new(), now());
         while !served.is_over.get() {
             let why = match race(self.open(key, &served), served.over.notified()).await {
                 Either::Left(Ok(shard)) if served.is_over.get() => {
@@ -187,11 +194,20 @@ impl ShardServer {
                     let (file_system, shard_number) = (key.0.0, key.1);
                     tracing::info!(file_system, shard = shard_number, "the shard is served here");
                     *served.shard.borrow_mut() = Some(shard.clone());
+                    served.trouble.replace(None);
+                    self.tell_unserved();
                     let why = self.serve(key, &shard).await;
                     served.shard.replace(None);
+                    closed_since = now();
                     with_causes(&why)
                 }
-                Either::Left(Err(why)) => why,
+                Either::Left(Err(why)) => {
+                    if closed_since.elapsed() >= UNSERVED_AFTER {
+                        served.trouble.replace(Some(why.clone()));
+                        self.tell_unserved();
+                    }
+                    why
+                }
                 Either::Right(()) => break,
             };
             served.session.set(None);
@@ -312,6 +328,15 @@ impl ShardServer {
         let own = self.target.id().unwrap_or_default();
         let fabric = Fabric::connect_beside(&options.managers, &name, own).await?;
         Ok(self.fabric.borrow_mut().get_or_insert(fabric).clone())
+    }
+
+    fn tell_unserved(&self) {
+        let shards = self.shards.borrow();
+        let unserved = shards.iter().filter_map(|((file_system, shard), served)| {
+            let why = served.trouble.borrow().clone()?;
+            Some(UnservedShard { file_system: *file_system, shard: *shard, why })
+        });
+        self.target.set_unserved(unserved.collect());
     }
 
     fn tell_sessions(&self) {

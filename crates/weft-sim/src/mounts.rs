@@ -151,7 +151,7 @@ impl Station {
                 if let Ok(mount) = Mount::attach(&fabric, name, AttachMode::Shared, patience).await {
                     self.session.set(Some(mount.session_id()));
                     let files = Files::begin(mount);
-                    files.keep_back(self.keeps_back.get());
+                    files.keep_back(if self.keeps_back.get() { None } else { Some(0) });
                     return files;
                 }
             }

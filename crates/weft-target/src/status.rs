@@ -13,6 +13,7 @@ impl Target {
             drives: self.drives.values().filter(|d| !d.is_refused()).map(|d| drive_status(d)).collect(),
             resyncs: self.resyncs.borrow().values().map(|resync| resync.status()).collect(),
             pace_percent: self.throttle.pace_percent(),
+            unserved: self.unserved.borrow().clone(),
             serving: self.holds_lease(None) || members.iter().any(|m| self.holds_lease(Some(m))),
         }
     }

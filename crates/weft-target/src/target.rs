@@ -27,7 +27,7 @@ use weft_rules::{Mutation, mutated};
 use weft_store::Store;
 use weft_types::limits::CHUNK_BLOCKS;
 use weft_types::{BLOCK_SIZE, DriveId, FabricId, FabricMap, GroupId, MapVersion, SessionId, Slice, TargetId};
-use weft_wire::control::DriveLeftOut;
+use weft_wire::control::{DriveLeftOut, UnservedShard};
 use weft_wire::data::DataRequest;
 use weft_wire::handshake::Hello;
 use weft_wire::{Kind, Status};
@@ -107,6 +107,8 @@ pub struct Target {
     pub(crate) left_out: RefCell<Vec<DriveLeftOut>>,
     /// The sessions under which its process serves shards of file systems.
     pub(crate) serves: RefCell<BTreeSet<SessionId>>,
+    /// The shards that it was to serve and cannot open.
+    pub(crate) unserved: RefCell<Vec<UnservedShard>>,
     /// A drive has failed.
     pub(crate) failures: Rc<Notify>,
     /// A map was adopted, or an entry of one.
@@ -164,6 +166,7 @@ impl Target {
             highest_counter: Cell::new(0),
             left_out: RefCell::default(),
             serves: RefCell::default(),
+            unserved: RefCell::default(),
             failures,
             adopted: Notify::default(),
             stopped: Cell::new(false),
@@ -291,6 +294,11 @@ impl Target {
     /// target joins.
     pub fn set_serves(&self, sessions: BTreeSet<SessionId>) {
         *self.serves.borrow_mut() = sessions;
+    }
+
+    /// Says which shards its process was to serve and cannot open: people hear it when they ask for its status.
+    pub fn set_unserved(&self, shards: Vec<UnservedShard>) {
+        *self.unserved.borrow_mut() = shards;
     }
 
     /// This target's number, once the manager has told it.

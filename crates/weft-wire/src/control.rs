@@ -532,6 +532,21 @@ pub struct TargetStatus {
     /// client is, and it takes all that there is.
     #[serde(default)]
     pub pace_percent: Option<u8>,
+    /// Shards of file systems that its process was to serve, and could not open for a while; none from a target
+    /// of an older release.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unserved: Vec<UnservedShard>,
+}
+
+/// A shard of a file system that its server cannot open.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UnservedShard {
+    /// The file system.
+    pub file_system: VolumeId,
+    /// Which of its shards, from 0.
+    pub shard: u16,
+    /// Why, for people.
+    pub why: String,
 }
 
 /// What a target has.

@@ -50,6 +50,7 @@ variants!(TroubleKind {
     DriveFailed,
     NodeGone,
     TargetGone,
+    ShardUnserved,
     ClientCutOff,
     DriveAbsent,
     DriveRefused,

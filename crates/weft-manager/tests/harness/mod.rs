@@ -24,7 +24,7 @@ use weft_wire::control::{
     self, DriveReport, Join, ManagerAnswer, ManagerRequest, TargetAnswer, TargetRequest,
 };
 use weft_wire::control::{DriveInventory, DriveLeftOut, HeldGroup, Holding, Inventory};
-use weft_wire::control::{DriveStatus, ResyncStatus, TargetStatus, VouchAnswer, VouchRequest};
+use weft_wire::control::{DriveStatus, ResyncStatus, TargetStatus, UnservedShard, VouchAnswer, VouchRequest};
 use weft_wire::control::{OpenBelow, TargetAge};
 use weft_wire::handshake::{Hello, PeerRole};
 use weft_wire::pieces::decode_delta;
@@ -188,6 +188,8 @@ pub struct FakeTarget {
     /// When the last request was sent for which a lease was granted.
     pub leased_from: Cell<Option<Instant>>,
     pub resyncs: RefCell<Vec<ResyncStatus>>,
+    /// Shards that it says it cannot open.
+    pub unserved: RefCell<Vec<UnservedShard>>,
     /// Bytes used and free on each of its drives; none while it says nothing of them.
     pub room: Cell<Option<(u64, u64)>>,
     /// Blocks found damaged and healed on each of its drives.
@@ -274,6 +276,7 @@ impl FakeTarget {
             clock_us: Cell::new(0),
             leased_from: Cell::new(None),
             resyncs: RefCell::default(),
+            unserved: RefCell::default(),
             room: Cell::new(None),
             damage: Cell::new((0, 0)),
             holdings: RefCell::default(),
@@ -740,6 +743,7 @@ impl Process {
             TargetRequest::Status => TargetAnswer::Status(TargetStatus {
                 drives: self.target.drive_statuses(),
                 resyncs: self.target.resyncs.borrow().clone(),
+                unserved: self.target.unserved.borrow().clone(),
                 ..TargetStatus::default()
             }),
             TargetRequest::Inventory { detail } => {

@@ -17,7 +17,7 @@ use weft_wire::control::{
     DriveDamage, DriveInventory, DriveLeftOut, DriveReport, DriveStatus, HeldGroup, Holding, Inventory, Join,
     ManagerAnswer, ManagerRequest, Marks, OpenBelow, OpenMark, ResyncStatus, ResyncWait, ScrubFinding,
     ScrubOrder, ScrubReport, ScrubState, ScrubStatus, TargetAge, TargetAnswer, TargetRequest, TargetStatus,
-    VouchAnswer, VouchRequest, decode_map, encode_map,
+    UnservedShard, VouchAnswer, VouchRequest, decode_map, encode_map,
 };
 use weft_wire::handshake::{Hello, PeerRole, Welcome};
 use weft_wire::load::{DriveLoad, SessionLoad, TargetLoad};
@@ -413,6 +413,7 @@ fn status() -> TargetStatus {
         resyncs: waits.into_iter().map(Some).chain([None]).map(resync).collect(),
         serving: true,
         pace_percent: Some(25),
+        unserved: vec![UnservedShard { file_system: VolumeId(21), shard: 3, why: "damaged".into() }],
     }
 }
 

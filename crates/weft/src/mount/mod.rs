@@ -173,7 +173,7 @@ async fn serve(
 ) -> Result<(), CliError> {
     let manager = Connection::open(place).await?;
     let tree = Rc::new(FilesTree::new(files.clone(), &args.name, manager));
-    files.newest().keep_back(false);
+    files.newest().keep_back(Some(0));
     if !args.write_through && !args.read_only {
         spawn(keep_back_where_there_is_room(files.clone(), tree.clone()));
     }
@@ -219,13 +219,13 @@ async fn serve(
     served.map_err(|error| mount_error(args, &error))
 }
 
-/// Has writes return before they are durable as long as the pool is far from full: then a program hears from
-/// its write that there is no space.
+/// Has writes return before they are durable as long as the pool is far from full, and until then for a part of
+/// what is free: so a program hears from its write that there is no space.
 async fn keep_back_where_there_is_room(files: Rc<LastingFiles>, tree: Rc<FilesTree>) {
     loop {
-        let has_room = timeout(LOOKS_FOR_ROOM_EVERY, tree.has_much_room()).await;
+        let room = timeout(LOOKS_FOR_ROOM_EVERY, tree.room_to_keep_back()).await;
         // A session that begins in between does as the one before.
-        files.newest().keep_back(has_room.ok().flatten().unwrap_or(false));
+        files.newest().keep_back(Some(room.ok().flatten().unwrap_or(0)));
         sleep(LOOKS_FOR_ROOM_EVERY).await;
     }
 }

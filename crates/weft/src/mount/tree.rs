@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
-use weft_api::{ApiAnswer, ApiRequest};
+use weft_api::{ApiAnswer, ApiRequest, PoolInfo};
 use weft_cli::Connection;
 use weft_fs::{Files, FsError, LastingFiles};
 use weft_fuse::{
@@ -20,6 +20,10 @@ use weft_wire::files::{
 
 /// How old the fabric's word may be of how much room there is.
 const SPACE_AGE: Duration = Duration::from_secs(5);
+
+/// One of so many parts of what is free is kept back at most until it is asked again how much that is: others
+/// write as well.
+const KEPT_BACK_SHARE: u64 = 4;
 
 /// Inodes that there may be, as far as anybody asks: space ends before numbers do.
 const INODES: u64 = 1 << 40;
@@ -70,21 +74,16 @@ impl FilesTree {
         reply(self.files.of_handle(handle))
     }
 
-    /// Whether the pool is far from full, as its manager says; `None` if no manager does.
-    pub(super) async fn has_much_room(&self) -> Option<bool> {
-        let show = ApiRequest::FsShow { name: self.name.clone() };
-        let Ok(ApiAnswer::FileSystem { file_system, .. }) = self.manager.ask(&show).await else {
-            return None;
-        };
-        let Ok(ApiAnswer::Pools { pools }) = self.manager.ask(&ApiRequest::PoolList {}).await else {
-            return None;
-        };
-        let pool = pools.into_iter().find(|pool| pool.name == file_system.pool)?;
-        Some(pool.level == CapacityLevel::Normal)
+    /// Bytes that may be kept back until it is asked again: a part of what is free; none if the pool is not far
+    /// from full. `None` if no manager answers.
+    pub(super) async fn room_to_keep_back(&self) -> Option<u64> {
+        let (pool, copies) = self.ask_pool().await?;
+        let free = pool.raw_bytes.saturating_sub(pool.used_bytes) / copies;
+        Some(if pool.level == CapacityLevel::Normal { free / KEPT_BACK_SHARE } else { 0 })
     }
 
-    /// How much room the pool has for the copies of this file system.
-    async fn ask_space(&self) -> Option<Space> {
+    /// The pool of this file system as its manager knows it, and copies of each block in it.
+    async fn ask_pool(&self) -> Option<(PoolInfo, u64)> {
         let show = ApiRequest::FsShow { name: self.name.clone() };
         let Ok(ApiAnswer::FileSystem { file_system, .. }) = self.manager.ask(&show).await else {
             return None;
@@ -92,7 +91,12 @@ impl FilesTree {
         let pools = self.manager.ask(&ApiRequest::PoolList {}).await;
         let Ok(ApiAnswer::Pools { pools, .. }) = pools else { return None };
         let pool = pools.into_iter().find(|pool| pool.name == file_system.pool)?;
-        let copies = u64::from(file_system.copies.max(1));
+        Some((pool, u64::from(file_system.copies.max(1))))
+    }
+
+    /// How much room the pool has for the copies of this file system.
+    async fn ask_space(&self) -> Option<Space> {
+        let (pool, copies) = self.ask_pool().await?;
         let block = BLOCK_SIZE as u64;
         let blocks = pool.raw_bytes / copies / block;
         let used = pool.used_bytes / copies / block;
