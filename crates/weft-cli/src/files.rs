@@ -7,6 +7,7 @@ use crate::interrupt::unless_interrupted;
 use crate::locate::FabricPlace;
 use crate::output::{Output, note, table_or_note};
 use crate::progress::Bytes;
+use crate::removal::Removal;
 use crate::size::Size;
 use crate::table::{Table, row};
 use serde::Serialize;
@@ -21,15 +22,11 @@ use std::time::Duration;
 use weft_api::Timestamp;
 use weft_client::{AttachMode, ClientError, Fabric};
 use weft_fs::{DirectoryEntry, FsError, Mount, NewFile, Source};
-use weft_rt::sync::join_all;
 use weft_types::{Attributes, FileKind, with_causes};
 use weft_wire::files::FileError;
 
 /// How long an operation waits for a shard before it fails: several takeovers' worth.
 const PATIENCE: Duration = Duration::from_secs(30);
-
-/// Names that are removed at the same time.
-const AT_ONCE: usize = 64;
 
 /// Permissions of what does not come from a file, before the umask.
 const FILE_MODE: u16 = 0o666;
@@ -475,11 +472,11 @@ async fn rm(place: &FabricPlace, args: &FsRemoveArgs, output: Output) -> Result<
     }
     let mode = if args.dry_run { AttachMode::ReadOnly } else { AttachMode::Shared };
     let removed = attached((place, &args.name, mode), async |mount| {
-        let mut removed = 0;
+        let mut removal = Removal::new(args.recursive, args.dry_run);
         for path in &args.paths {
-            removed += remove(mount, path.as_bytes(), args).await?;
+            removal.remove(mount, path.as_bytes()).await?;
         }
-        Ok(removed)
+        Ok(removal.count)
     })
     .await?;
     let removed = Removed { file_system: &args.name, removed, dry_run: args.dry_run };
@@ -500,38 +497,6 @@ fn check_removable(path: &[u8]) -> Result<(), CliError> {
         }),
         Some(_) => Ok(()),
     }
-}
-
-/// Removes a path, and before it all that is in it if that was asked for. Says how many names that are.
-async fn remove(mount: &Mount, path: &[u8], args: &FsRemoveArgs) -> Result<u64, CliError> {
-    let found = mount.names().find(path, false).await?;
-    let mut removed = 0;
-    if found.kind == FileKind::Directory {
-        let entries = mount.names().list(found.inode, path).await?;
-        if !entries.is_empty() && !args.recursive {
-            return Err(FsError::Refused { path: text(path), error: FileError::NotEmpty }.into());
-        }
-        for some in entries.chunks(AT_ONCE) {
-            let below = |entry: &DirectoryEntry| [path, b"/", &entry.name].concat();
-            let (directories, others): (Vec<_>, Vec<_>) =
-                some.iter().partition(|entry| entry.attributes.kind == FileKind::Directory);
-            for entry in directories {
-                removed += Box::pin(remove(mount, &below(entry), args)).await?;
-            }
-            removed += others.len() as u64;
-            if args.dry_run {
-                continue;
-            }
-            let paths: Vec<Vec<u8>> = others.into_iter().map(below).collect();
-            for done in join_all(paths.iter().map(|path| mount.names().remove(path))).await {
-                done?;
-            }
-        }
-    }
-    if !args.dry_run {
-        mount.names().remove(path).await?;
-    }
-    Ok(removed + 1)
 }
 
 async fn mkdir(place: &FabricPlace, args: &FsMakeDirectoryArgs, output: Output) -> Result<(), CliError> {

@@ -39,6 +39,7 @@ mod paint;
 mod pool;
 mod progress;
 mod reference;
+mod removal;
 mod repair;
 mod report;
 mod row;

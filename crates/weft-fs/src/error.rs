@@ -70,7 +70,7 @@ pub enum FsError {
 
 impl FsError {
     /// The same, of another path: what people have asked for.
-    pub(crate) fn about(self, path: &[u8]) -> FsError {
+    pub fn about(self, path: &[u8]) -> FsError {
         match self {
             FsError::Refused { error, .. } => FsError::Refused { path: text(path), error },
             error => error,

@@ -642,12 +642,23 @@ impl<S: Shards> OpenFile<S> {
     pub(crate) async fn zero(&self, offset: u64, length: u64) -> Result<(), FsError> {
         let end = self.end(offset, length)?;
         let _under_way = self.begin(HoldMode::Write).await?;
-        let end = end.min(self.size.get());
-        if offset >= end {
+        // A part of a block is written, so the space behind it must not be given back at that time.
+        let _turn = self.turn.lock().await;
+        if offset >= end.min(self.size.get()) {
             return Ok(());
         }
-        self.settle_part(offset, end).await?;
-        self.write_zeroes(offset, end).await?;
+        if self.has_part(offset, end) && !mutated(Mutation::KeptNotRead) {
+            self.write_back_in_turn().await?;
+        }
+        self.reserve(0).await?;
+        // Nothing lies behind what is reserved, and nothing may.
+        let end = match mutated(Mutation::ZeroesUnreserved) {
+            true => end.min(self.size.get()),
+            false => end.min(self.size.get()).min(self.reserved.get().unwrap_or(0)),
+        };
+        if offset < end {
+            self.write_zeroes(offset, end).await?;
+        }
         self.untold.note_write(now());
         Ok(())
     }

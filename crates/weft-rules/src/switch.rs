@@ -150,6 +150,7 @@ mutations! {
     EvictNoWait, "F5", "evict-no-wait", "Leases of a session that is over are taken at once.";
     LeavingsSeen, "F8", "leavings-seen", "A file grows over what lies behind its end.";
     WriteUnreserved, "F8", "write-unreserved", "Bytes are written whose end the shard does not know.";
+    ZeroesUnreserved, "F8", "zeroes-unreserved", "A part of a block is zeroed where nothing is reserved.";
     GivenBackFirst, "F8", "given-back-first", "Space is given back before the shard knows the new end.";
     SizeNotTold, "F8", "size-not-told", "A file is synced, and the shard does not know its size.";
     GrowthWithoutTurn, "F8", "growth-without-turn", "Two writes make a file longer at the same time.";

@@ -64,6 +64,7 @@ pub async fn run() -> Result<(), String> {
             return Err(format!("after change {number} data are found at {found:?}, expected {blocks:?}"));
         }
     }
+    zero_in_a_hole(&mounts[0], inode, expected.size * BLOCK).await?;
     done(&mounts[0], |files| async move { files.unlink(InodeNumber::ROOT, NAME).await }).await?;
     sleep(PURGED_WITHIN).await;
     tables::check(&stage.bed, FILES).await
@@ -106,6 +107,16 @@ async fn change(
             .await
         }
     }
+}
+
+/// Makes the file longer than it ever was, and zeroes some bytes in the middle of a block there.
+async fn zero_in_a_hole(mount: &Rc<Station>, inode: InodeNumber, size: u64) -> Result<(), String> {
+    let far = size.next_multiple_of(1 << 30) + (1 << 30);
+    with_handle(mount, inode, move |files, handle| async move {
+        files.extend(handle, far + BLOCK).await?;
+        files.zero(handle, far + 1, BLOCK / 2).await
+    })
+    .await
 }
 
 async fn with_handle<F: Future<Output = Result<(), FsError>> + 'static>(

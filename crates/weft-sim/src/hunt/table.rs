@@ -432,6 +432,7 @@ pub const HUNTS: &[Hunt] = &[
     hunt(&[HoldForgotten], Scenario::Shard, 200),
     hunt(&[PurgedWithData], Scenario::Sparse, 20),
     hunt(&[ListForgotten], Scenario::Sparse, 20),
+    hunt(&[ZeroesUnreserved], Scenario::Sparse, 20),
     hunt(&[OldNumbersTaken], Scenario::Shard, 40),
     hunt(&[SessionNotCheckedAgain], Scenario::Waiting, 20),
     hunt(&[AnswerBeforeAppend], Scenario::Shard, 40),
