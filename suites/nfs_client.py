@@ -167,66 +167,6 @@ def numbered(mebibytes):
     return data
 
 
-def names(self, path):
-        """Names in a directory."""
-        directory, found = ctypes.c_void_p(), set()
-        self.call("opendir", path.encode(), ctypes.byref(directory))
-        while entry := self.library.nfs_readdir(self.context, directory):
-            found.add(entry.contents.name.decode())
-        self.library.nfs_closedir(self.context, directory)
-        return found - {".", ".."}
-
-
-def library():
-    """libnfs, in a version whose calls are known."""
-    for name in LIBRARIES:
-        try:
-            return ctypes.CDLL(name)
-        except OSError:
-            pass
-    raise SystemExit(f"none of {', '.join(LIBRARIES)} is installed")
-
-
-def check(is_right, what):
-    """Ends with what is wrong, if it is."""
-    if not is_right:
-        raise SystemExit(what)
-
-
-def digest(path):
-    """What a mount shows of a file, in short."""
-    with open(path, "rb") as file:
-        return hashlib.sha256(file.read()).hexdigest()
-
-
-def content(number):
-    """What a small file holds: up to 20 KiB, many of them less."""
-    return f"{number}.".encode() * (number * number % 5000)
-
-
-def large(nfs, folders, mebibytes):
-    """A file written by NFS, read everywhere, changed by a mount, read by NFS."""
-    data = bytearray(os.urandom(1 << 20) * mebibytes)
-    for n in range(mebibytes):
-        data[n << 20:(n << 20) + 8] = n.to_bytes(8, "big")
-    file = nfs.create("/large")
-    nfs.write(file, bytes(data))
-    nfs.call("fsync", file)
-    nfs.call("close", file)
-    for folder in folders:
-        check(digest(f"{folder}/large") == hashlib.sha256(data).hexdigest(), f"{folder}/large holds other bytes than NFS has written")
-    check(nfs.read("/large") == data, "NFS reads other bytes than it has written")
-    changed = os.urandom(700_001)
-    with open(f"{folders[1]}/large", "r+b") as file:
-        file.seek(123_457)
-        file.write(changed)
-    data[123_457:123_457 + len(changed)] = changed
-    check(nfs.read("/large") == data, "NFS reads other bytes than another mount has written")
-    nfs.call("truncate", b"/large", ctypes.c_uint64(100_001))
-    check([os.stat(f"{folder}/large").st_size for folder in folders] == [100_001] * 2, "a size that NFS has set is not seen")
-    check(digest(f"{folders[1]}/large") == hashlib.sha256(data[:100_001]).hexdigest(), "other bytes after NFS has made the file shorter")
-
-
 def names(nfs, folders, files):
     """Small files made by NFS, then each a third renamed by NFS, removed by NFS, renamed by the other mount."""
     nfs.call("mkdir", b"/many")

@@ -10,12 +10,15 @@ use crate::caller::Shards;
 use crate::error::FsError;
 use crate::hearing::Hearing;
 use crate::namespace::Namespace;
+use crate::open_files::OpenFiles;
+use crate::turns::Turns;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
-use weft_rt::sync::{Mutex, join_all};
+use weft_rt::sync::join_all;
 use weft_rt::{Instant, now};
+use weft_rules::{Mutation, mutated};
 use weft_types::InodeNumber;
 use weft_types::limits::DIRECTORY_LEASES_MAX;
 use weft_wire::files::{AttributeChanges, Operation};
@@ -36,10 +39,13 @@ const ASKED_AGAIN_AFTER: Duration = Duration::from_secs(300);
 /// How often those are given back that were of no use meanwhile.
 pub(crate) const LOOKED_THROUGH_EVERY: Duration = Duration::from_secs(30);
 
+/// The names of a mount, and the files that it has open.
+type Of<'a, S> = (&'a Namespace<S>, &'a OpenFiles<S>);
+
 /// When leases are asked for and given back.
 #[derive(Default)]
 pub(crate) struct DirectoryLeases {
-    turns: RefCell<BTreeMap<InodeNumber, Rc<Mutex<()>>>>,
+    turns: Turns,
     pauses: RefCell<BTreeMap<InodeNumber, Pause>>,
     /// Until when none is asked for: a server knew of no such leases.
     quiet_until: Cell<Option<Instant>>,
@@ -66,7 +72,7 @@ impl DirectoryLeases {
         if is_too_early || is_quiet || names.kept().leases() >= DIRECTORY_LEASES_MAX as usize {
             return;
         }
-        let taken = self.in_turn(directory, async || {
+        let taken = self.turns.take(directory, async || {
             if self.has_ended.get() || names.kept().has(directory) {
                 return Ok(());
             }
@@ -85,43 +91,39 @@ impl DirectoryLeases {
 
     /// Somebody else changes something in a directory. If it is the root, all names are not held, and nobody
     /// takes them meanwhile: the root's hold stands for these as well.
-    pub(crate) async fn give<S: Shards>(
-        &self,
-        names: &Namespace<S>,
-        directory: InodeNumber,
-    ) -> Result<(), FsError> {
-        if names.kept().is_leased(directory) {
+    pub(crate) async fn give<S: Shards>(&self, of: Of<'_, S>, directory: InodeNumber) -> Result<(), FsError> {
+        if of.0.kept().is_leased(directory) {
             self.pause(directory);
         }
-        self.give_back(names, directory).await
+        self.give_back(of, directory).await
     }
 
     /// Gives those back that were of no use since this was done last, but the root: another mount can be
     /// alone then. Whether the root is one of them.
-    pub(crate) async fn give_unused<S: Shards>(&self, names: &Namespace<S>) -> bool {
-        let mut unused = names.kept().leased(true);
+    pub(crate) async fn give_unused<S: Shards>(&self, of: Of<'_, S>) -> bool {
+        let mut unused = of.0.kept().leased(true);
         let before = unused.len();
         unused.retain(|directory| *directory != InodeNumber::ROOT);
-        if let Err(error) = self.give_some_back(names, &unused).await {
+        if let Err(error) = self.give_some_back(of, &unused).await {
             tracing::debug!(%error, "a directory is not given back yet");
         }
         unused.len() < before
     }
 
     /// Neither holds nor takes any more.
-    pub(crate) async fn end<S: Shards>(&self, names: &Namespace<S>) -> Result<(), FsError> {
+    pub(crate) async fn end<S: Shards>(&self, of: Of<'_, S>) -> Result<(), FsError> {
         self.has_ended.set(true);
-        self.give_some_back(names, &names.kept().leased(false)).await
+        self.give_some_back(of, &of.0.kept().leased(false)).await
     }
 
     async fn give_some_back<S: Shards>(
         &self,
-        names: &Namespace<S>,
+        of: Of<'_, S>,
         directories: &[InodeNumber],
     ) -> Result<(), FsError> {
         let mut all = Ok(());
         for some in directories.chunks(GIVEN_AT_ONCE) {
-            let given = join_all(some.iter().map(|directory| self.give_back(names, *directory))).await;
+            let given = join_all(some.iter().map(|directory| self.give_back(of, *directory))).await;
             all = given.into_iter().fold(all, Result::and);
         }
         all
@@ -138,30 +140,23 @@ impl DirectoryLeases {
         pauses.insert(directory, Pause { until: now() + length, length });
     }
 
-    /// Gives a directory back. If it is the root, as [`DirectoryLeases::give`].
+    /// Gives a directory back, once the shard knows of the files in it that are open. If it is the root, as
+    /// [`DirectoryLeases::give`].
     pub(crate) async fn give_back<S: Shards>(
         &self,
-        names: &Namespace<S>,
+        (names, open): Of<'_, S>,
         directory: InodeNumber,
     ) -> Result<(), FsError> {
-        self.in_turn(directory, async || {
-            names.kept().end_lease(directory);
-            let release = Operation::Release(directory, AttributeChanges::default());
-            names.ask(b"", directory, release).await.map(drop)
-        })
-        .await
-    }
-
-    /// Does something that nobody else does with the same lease meanwhile.
-    async fn in_turn<T>(&self, directory: InodeNumber, work: impl AsyncFnOnce() -> T) -> T {
-        let new = || Rc::new(Mutex::new(()));
-        let turn = self.turns.borrow_mut().entry(directory).or_insert_with(new).clone();
-        let done = {
-            let _turn = turn.lock().await;
-            work().await
-        };
-        drop(turn);
-        self.turns.borrow_mut().retain(|_, turn| Rc::strong_count(turn) > 1);
-        done
+        self.turns
+            .take(directory, async || {
+                names.kept().end_lease(directory);
+                // From here on others may write them, and take their names away.
+                if !mutated(Mutation::LeaseGivenUnsaid) {
+                    open.say_in(directory).await?;
+                }
+                let release = Operation::Release(directory, AttributeChanges::default());
+                names.ask(b"", directory, release).await.map(drop)
+            })
+            .await
     }
 }

@@ -16,6 +16,7 @@ use crate::write_back::write_back_early;
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::rc::{Rc, Weak};
+use std::slice;
 use std::time::Duration;
 use weft_client::{AttachMode, FileSystem};
 use weft_rt::{Buf, now, sleep, spawn, timeout};
@@ -312,7 +313,10 @@ impl Files {
         directory: InodeNumber,
         name: &[u8],
     ) -> Result<Attributes, FsError> {
-        self.look(name, Operation::Link(inode, at(directory, name))).await
+        let at = at(directory, name);
+        let link = Operation::Link(inode, at.clone());
+        self.to_end(move |files| async move { files.change_names((&[], Some(inode)), &at.name, link).await })
+            .await
     }
 
     /// Removes a name of what is no directory.
@@ -323,7 +327,7 @@ impl Files {
         let at = at(directory, name);
         self.to_end(move |files| async move {
             let unlink = Operation::Unlink(at.clone());
-            files.take_name_away(&at, unlink).await
+            files.change_names((slice::from_ref(&at), None), &at.name, unlink).await
         })
         .await
         .map(drop)
@@ -351,9 +355,12 @@ impl Files {
         if let Some(file) = self.0.open.unwritten(from.0, from.1) {
             self.to_end(|_| async move { file.tell().await }).await?;
         }
-        let (from, to) = (at(from.0, from.1), at(to.0, to.1));
-        let rename = Operation::Rename(from, to.clone(), mode);
-        let renamed = self.to_end(move |files| async move { files.take_name_away(&to, rename).await }).await;
+        let names = [at(from.0, from.1), at(to.0, to.1)];
+        let rename = Operation::Rename(names[0].clone(), names[1].clone(), mode);
+        let change = move |files: Files| async move {
+            files.change_names((&names, None), &names[1].name, rename).await
+        };
+        let renamed = self.to_end(change).await;
         // What had the new name has another one, or none, and the answer is not about that.
         self.0.open.are_known_no_more();
         renamed.map(drop)
@@ -622,15 +629,22 @@ impl Files {
         }
     }
 
-    /// Carries out what takes a name away. The shard has to know before that a file is open that has it: it
-    /// purges what has no name, and nobody has open. To be run to its end: none is opened without a word to
-    /// the shard before that has answered.
-    async fn take_name_away(&self, name: &NameIn, operation: Operation) -> Result<Attributes, FsError> {
-        let (_going, inodes) = self.0.steady.kept().before_name_goes(name);
+    /// Carries out a change of names. The shard has to know before that a file is open that has one of them,
+    /// or gets one: it purges what has no name and is not open, and a file with two names, or in another
+    /// directory, is not kept as it is by the directory that it was in. To be run to its end: none is opened
+    /// without a word to the shard before that has answered.
+    async fn change_names(
+        &self,
+        (names, other): (&[NameIn], Option<InodeNumber>),
+        path: &[u8],
+        operation: Operation,
+    ) -> Result<Attributes, FsError> {
+        let (_going, inodes) = self.0.steady.kept().before_names_change(names);
         if !mutated(Mutation::GoneUnsaid) {
+            let inodes = inodes.map(|inodes| inodes.into_iter().chain(other).collect::<Vec<_>>());
             self.0.open.say(inodes.as_deref()).await?;
         }
-        let changed = self.0.steady.attributes_by(&name.name, operation).await;
+        let changed = self.0.steady.attributes_by(path, operation).await;
         changed.map(|found| self.0.open.seen(found))
     }
 
@@ -663,11 +677,13 @@ impl Inner {
                 self.all_names.give(&self.steady, &self.open).await;
                 match self.all_names.stop().await {
                     (_, true) => Ok(()),
-                    (_stopped, false) => self.directories.give(&self.steady, InodeNumber::ROOT).await,
+                    (_stopped, false) => {
+                        self.directories.give((&self.steady, &self.open), InodeNumber::ROOT).await
+                    }
                 }
             }
             inode => {
-                let give_directory = async || self.directories.give(&self.steady, inode).await;
+                let give_directory = async || self.directories.give((&self.steady, &self.open), inode).await;
                 self.open.answer(inode, recall.keeps, give_directory).await
             }
         };
@@ -689,7 +705,7 @@ impl Inner {
         // What is under way relies on all names, where the shard does not know that a file is open.
         let left = self.open.leave().await;
         let left = self.all_names.end(&self.steady).await.and(left);
-        self.directories.end(&self.steady).await.and(left)
+        self.directories.end((&self.steady, &self.open)).await.and(left)
     }
 
     /// Holds a directory that is looked at again and again.
@@ -749,9 +765,10 @@ async fn give_unused_directories(inner: Weak<Inner>) {
     loop {
         sleep(LOOKED_THROUGH_EVERY).await;
         let Some(inner) = inner.upgrade() else { return };
-        if inner.directories.give_unused(&inner.steady).await
+        if inner.directories.give_unused((&inner.steady, &inner.open)).await
             && let (_stopped, false) = inner.all_names.stop().await
-            && let Err(error) = inner.directories.give_back(&inner.steady, InodeNumber::ROOT).await
+            && let Err(error) =
+                inner.directories.give_back((&inner.steady, &inner.open), InodeNumber::ROOT).await
         {
             tracing::debug!(%error, "the root is not given back yet");
         }

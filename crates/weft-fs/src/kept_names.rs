@@ -56,7 +56,7 @@ struct Kept {
     /// How many changes of extended attributes are under way, and when one of them began or ended last.
     changing_xattrs: u64,
     xattrs_touched: Step,
-    /// How many names are about to be taken away: see [`KeptNames::before_name_goes`].
+    /// How many changes of names are about to begin, or under way: see [`KeptNames::before_names_change`].
     going: u64,
     /// How many changes are under way of names that are not known: nobody knows which inodes these touch.
     blind: u64,
@@ -80,6 +80,15 @@ struct KeptAttributes {
     cover: Option<Cover>,
     /// Names of its extended attributes, and since when they are known.
     xattrs: Option<(Vec<Vec<u8>>, Step)>,
+}
+
+/// What a session holds that keeps a file as it is while it is open to read and the shard does not know that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum KeptBy {
+    /// All names.
+    AllNames,
+    /// The directory in which the file has its only name.
+    Directory(InodeNumber),
 }
 
 /// A lease with which attributes last.
@@ -132,7 +141,7 @@ pub(crate) struct Change {
     before: Vec<(NameIn, Option<Name>)>,
 }
 
-/// A name is about to be taken away, as long as this is there.
+/// Names are about to change, as long as this is there.
 pub(crate) struct Going<'k>(&'k KeptNames);
 
 impl Drop for Going<'_> {
@@ -255,27 +264,31 @@ impl KeptNames {
         }
     }
 
-    /// Attributes of a file that may be opened to read without a word to the shard: nobody else has anything
-    /// open, and nobody here is taking its name away.
-    pub(crate) fn of_file_to_open(&self, inode: InodeNumber) -> Option<Attributes> {
-        match self.answer(&Operation::Attributes(inode))? {
-            Answer::Attributes(found) if found.kind == FileKind::Regular => {
-                let kept = self.kept.borrow();
-                (kept.has_all && kept.going == 0).then_some(found)
-            }
-            _ => None,
-        }
+    /// Attributes of a file that may be opened to read without a word to the shard, and what keeps it as it
+    /// is: no other session can write it or take its name away, and this one is not about to.
+    pub(crate) fn of_file_to_open(&self, inode: InodeNumber) -> Option<(Attributes, KeptBy)> {
+        let Answer::Attributes(found) = self.answer(&Operation::Attributes(inode))? else { return None };
+        let kept = self.kept.borrow();
+        let kept_by = match kept.has_all {
+            true => KeptBy::AllNames,
+            false => KeptBy::Directory(kept.cover(inode)?.directory),
+        };
+        (found.kind == FileKind::Regular && kept.going == 0).then_some((found, kept_by))
     }
 
-    /// A name is about to be taken away: as long as what this returns is there, no file is opened without a
-    /// word to the shard. And which inodes have the name; `None` if that is not known.
-    pub(crate) fn before_name_goes(&self, at: &NameIn) -> (Going<'_>, Option<Vec<InodeNumber>>) {
+    /// Names are about to change: as long as what this returns is there, no file is opened without a word to
+    /// the shard. And which inodes have them; `None` if that is not known.
+    pub(crate) fn before_names_change(&self, names: &[NameIn]) -> (Going<'_>, Option<Vec<InodeNumber>>) {
         self.kept.borrow_mut().going += 1;
-        let inodes = match self.kept.borrow().name(at) {
-            Some(Name::Leads(inode)) => Some(vec![inode]),
-            Some(Name::Absent) => Some(Vec::new()),
-            Some(Name::Unknown(_)) | None => None,
-        };
+        let kept = self.kept.borrow();
+        let mut inodes = Some(Vec::new());
+        for at in names {
+            match (kept.name(at), &mut inodes) {
+                (Some(Name::Leads(inode)), Some(inodes)) => inodes.push(inode),
+                (Some(Name::Absent), _) => {}
+                _ => inodes = None,
+            }
+        }
         (Going(self), inodes)
     }
 

@@ -19,6 +19,7 @@ use crate::caller::Shards;
 use crate::dirty::Dirty;
 use crate::error::FsError;
 use crate::hearing::Hearing;
+use crate::kept_names::KeptBy;
 use crate::lockers::Lockers;
 use crate::namespace::Namespace;
 use crate::untold::Untold;
@@ -27,7 +28,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 use weft_client::{ClientError, File};
-use weft_rt::sync::{Mutex, Notify};
+use weft_rt::sync::{Either, Mutex, Notify, race};
 use weft_rt::{Buf, wall_clock_us};
 use weft_rules::{Mutation, mutated};
 use weft_types::{Attributes, BLOCK_SIZE, FileTime, InodeNumber, with_causes};
@@ -79,8 +80,8 @@ pub(crate) struct OpenFile<S> {
     hearing: Rc<Hearing>,
     /// What the mount may do with it. None if it is not open.
     mode: Cell<Option<HoldMode>>,
-    /// The shard does not know that: the mount holds all names (F4).
-    is_unsaid: Cell<bool>,
+    /// The shard does not know that: what the mount holds keeps the file as it is (F4).
+    unsaid: Cell<Option<KeptBy>>,
     /// Held by whoever changes the mode, until the shard has answered. Taken before `turn`.
     mode_turn: Mutex<()>,
     /// The mode is given up: nothing begins under it.
@@ -146,8 +147,8 @@ pub(crate) struct Found {
     pub data: File,
     /// What the mount may do with it. None if it is not open.
     pub mode: Option<HoldMode>,
-    /// The shard does not know that.
-    pub is_unsaid: bool,
+    /// The shard does not know that, since this keeps the file as it is.
+    pub unsaid: Option<KeptBy>,
     /// Up to where bytes may be written, if it was made by this mount just now: then nothing lies in it.
     pub reserved: Option<u64>,
     /// The name under which this mount has made it.
@@ -157,7 +158,7 @@ pub(crate) struct Found {
 impl Found {
     /// A file that is not open.
     pub(crate) fn new(attributes: Attributes, data: File) -> Found {
-        Found { attributes, data, mode: None, is_unsaid: false, reserved: None, made_as: None }
+        Found { attributes, data, mode: None, unsaid: None, reserved: None, made_as: None }
     }
 }
 
@@ -169,7 +170,7 @@ impl<S: Shards> OpenFile<S> {
         write_back: Rc<WriteBack>,
         found: Found,
     ) -> Rc<OpenFile<S>> {
-        let Found { attributes, data, mode, is_unsaid, reserved, made_as } = found;
+        let Found { attributes, data, mode, unsaid, reserved, made_as } = found;
         Rc::new(OpenFile {
             names,
             inode: attributes.inode,
@@ -188,7 +189,7 @@ impl<S: Shards> OpenFile<S> {
             made_as: RefCell::new(made_as),
             hearing,
             mode: Cell::new(mode),
-            is_unsaid: Cell::new(is_unsaid),
+            unsaid: Cell::new(unsaid),
             mode_turn: Mutex::new(()),
             is_given_up: Cell::new(false),
             under_way: Cell::new(0),
@@ -225,12 +226,13 @@ impl<S: Shards> OpenFile<S> {
         if self.mode.get() >= Some(mode) {
             return Ok(());
         }
-        if self.is_unsaid.get() {
+        if self.unsaid.get() == Some(KeptBy::AllNames) {
             // All names do not wait for what is under way here.
             self.hold(HoldMode::Read).await?;
         }
         if self.mode.get() == Some(HoldMode::Read) {
-            // Of two that hold it and wait for more, each would wait for the other.
+            // Of two that hold it and wait for more, each would wait for the other. Nor may it wait as long as
+            // the shard does not know that it is open: the other one may wait for the directory.
             self.give_up(HoldMode::Open).await?;
         }
         self.hold(mode).await
@@ -247,30 +249,43 @@ impl<S: Shards> OpenFile<S> {
 
     /// The shard has made it, and knows that it is open.
     pub(crate) fn note_said(&self) {
-        self.is_unsaid.set(false);
+        self.unsaid.set(None);
+        self.progress.notify_all();
     }
 
-    /// Whether it is open, and the shard does not know it.
-    pub(crate) fn is_unsaid(&self) -> bool {
-        self.is_unsaid.get()
+    /// What keeps it as it is, if it is open and the shard does not know it.
+    pub(crate) fn unsaid(&self) -> Option<KeptBy> {
+        self.unsaid.get()
     }
 
-    /// Has the shard know that the file is open, if it is and the shard does not.
+    /// Has the shard know that the file is open, if it is and the shard does not. Never waits for another
+    /// mount where a directory keeps the file as it is: that one may wait for the directory.
     pub(crate) async fn say(&self) -> Result<(), FsError> {
-        if !self.is_unsaid.get() {
+        // Who has the turn may say it, and wait for another mount then.
+        let Either::Left(_mode_turn) = race(self.mode_turn.lock(), self.until_said()).await else {
             return Ok(());
+        };
+        match (self.unsaid.get(), self.mode.get()) {
+            (Some(KeptBy::AllNames), Some(mode)) => self.hold(mode).await,
+            (Some(KeptBy::Directory(_)), Some(_)) => self.give_up(HoldMode::Open).await,
+            (None, _) | (_, None) => Ok(()),
         }
-        let _mode_turn = self.mode_turn.lock().await;
-        match self.mode.get() {
-            Some(mode) if self.is_unsaid.get() => self.hold(mode).await,
-            _ => Ok(()),
+    }
+
+    async fn until_said(&self) {
+        loop {
+            let progress = self.progress.notified();
+            if self.unsaid.get().is_none() {
+                return;
+            }
+            progress.await;
         }
     }
 
     async fn hold(&self, mode: HoldMode) -> Result<(), FsError> {
         let found = self.names.attributes_by(b"", Operation::Hold(self.inode, mode)).await?;
         self.mode.set(Some(mode));
-        self.is_unsaid.set(false);
+        self.note_said();
         if found.revision >= self.known.get().revision {
             self.known.set(found);
             self.is_known.set(true);
@@ -320,7 +335,7 @@ impl<S: Shards> OpenFile<S> {
         }
         self.names.ask(b"", self.inode, Operation::Hold(self.inode, keeps)).await?;
         self.mode.set(Some(keeps));
-        self.is_unsaid.set(false);
+        self.note_said();
         Ok(())
     }
 
@@ -361,12 +376,12 @@ impl<S: Shards> OpenFile<S> {
         // What is lost is told by the next sync of the whole mount: nobody has the file open any more.
         let _ = self.write_back_in_turn().await;
         let changes = self.changes();
-        if !self.is_unsaid.get() || changes != AttributeChanges::default() {
+        if self.unsaid.get().is_none() || changes != AttributeChanges::default() {
             self.names.ask(b"", self.inode, Operation::Release(self.inode, changes)).await?;
         }
         self.untold.clear();
         self.mode.set(None);
-        self.is_unsaid.set(false);
+        self.note_said();
         Ok(())
     }
 

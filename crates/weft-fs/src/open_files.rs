@@ -6,16 +6,19 @@
 use crate::caller::Shards;
 use crate::error::FsError;
 use crate::hearing::Hearing;
+use crate::kept_names::KeptBy;
 use crate::namespace::Namespace;
 use crate::open_file::{Found, OpenFile};
+use crate::turns::Turns;
 use crate::write_back::WriteBack;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
 use weft_client::File;
-use weft_rt::sync::{Mutex, Notify, join_all};
+use weft_rt::sync::{Notify, join_all};
 use weft_rt::{spawn, timeout};
+use weft_rules::{Path, mark};
 use weft_types::{Attributes, FileKind, InodeNumber};
 use weft_wire::files::{AttributeChanges, FileError, HoldMode, NameIn, Operation};
 
@@ -48,7 +51,7 @@ pub(crate) struct OpenFiles<S> {
     pub(crate) write_back: Rc<WriteBack>,
     listed: RefCell<BTreeMap<InodeNumber, Rc<OpenFile<S>>>>,
     /// Inodes that are being opened.
-    opening: RefCell<BTreeMap<InodeNumber, Rc<Mutex<()>>>>,
+    opening: Turns,
     /// Files that are being made, by numbers that are counted up: their inodes are not known yet.
     creating: RefCell<BTreeSet<u64>>,
     last_created: Cell<u64>,
@@ -74,7 +77,7 @@ impl<S: Shards> OpenFiles<S> {
             data_of: Box::new(data_of),
             write_back: Rc::default(),
             listed: RefCell::default(),
-            opening: RefCell::default(),
+            opening: Turns::default(),
             creating: RefCell::default(),
             last_created: Cell::new(0),
             created: Notify::default(),
@@ -161,7 +164,8 @@ impl<S: Shards> OpenFiles<S> {
     /// Opens a file for whoever gives it back. One that nobody has open may be used as the mode says.
     pub(crate) async fn take(&self, inode: InodeNumber, mode: HoldMode) -> Result<Rc<OpenFile<S>>, FsError> {
         let opened = self
-            .in_turn(inode, async || match self.get(inode) {
+            .opening
+            .take(inode, async || match self.get(inode) {
                 Some(file) => Ok(count_user(file)),
                 None => self.open_new(inode, mode).await,
             })
@@ -201,7 +205,7 @@ impl<S: Shards> OpenFiles<S> {
         };
         let made = self.steady.attributes_by(name, operation).await?;
         // Somebody may have found the name, and opened the file, before this answer was here; and closed it.
-        let file = self.in_turn(made.inode, async || match self.get(made.inode) {
+        let file = self.opening.take(made.inode, async || match self.get(made.inode) {
             Some(file) => {
                 file.note_said();
                 Ok(count_user(file))
@@ -216,27 +220,17 @@ impl<S: Shards> OpenFiles<S> {
         Ok((made, file.await?))
     }
 
-    /// Does something that nobody else does with the same inode meanwhile.
-    async fn in_turn<T>(&self, inode: InodeNumber, work: impl AsyncFnOnce() -> T) -> T {
-        let new = || Rc::new(Mutex::new(()));
-        let opening = self.opening.borrow_mut().entry(inode).or_insert_with(new).clone();
-        let done = {
-            let _turn = opening.lock().await;
-            work().await
-        };
-        drop(opening);
-        self.opening.borrow_mut().retain(|_, turn| Rc::strong_count(turn) > 1);
-        done
-    }
-
-    /// Opens a file that is not listed as open. Where nobody else has anything open the shard need not know,
-    /// as long as the file is only read.
+    /// Opens a file that is not listed as open. The shard need not know, as long as the file is only read and
+    /// no other mount can change it.
     async fn open_new(&self, inode: InodeNumber, mode: HoldMode) -> Result<Rc<OpenFile<S>>, FsError> {
-        if let Some(known) = self.steady.kept().of_file_to_open(inode)
+        if let Some((known, kept_by)) = self.steady.kept().of_file_to_open(inode)
             && mode == HoldMode::Read
         {
-            let mode = Some(mode);
-            return self.list(known, |data| Found { mode, is_unsaid: true, ..Found::new(known, data) });
+            if matches!(kept_by, KeptBy::Directory(_)) {
+                mark(Path::OpenedUnsaid);
+            }
+            let (mode, unsaid) = (Some(mode), Some(kept_by));
+            return self.list(known, |data| Found { mode, unsaid, ..Found::new(known, data) });
         }
         let attributes = self.steady.attributes_by(b"", Operation::Hold(inode, mode)).await?;
         let mode = Some(mode);
@@ -322,7 +316,7 @@ impl<S: Shards> OpenFiles<S> {
             let _ = timeout(LOOKS_AGAIN, created).await;
         }
         // Or what is being opened. Otherwise nobody here uses it, whatever the shard knows.
-        let unlisted = self.in_turn(inode, async || match self.get(inode) {
+        let unlisted = self.opening.take(inode, async || match self.get(inode) {
             Some(file) => Ok(Some(file)),
             None if keeps == HoldMode::Write => Ok(None),
             None => give_other().await.map(|()| None),
@@ -336,11 +330,20 @@ impl<S: Shards> OpenFiles<S> {
 
     /// Has the shard know that these files are open, or all of them.
     pub(crate) async fn say(&self, which: Option<&[InodeNumber]>) -> Result<(), FsError> {
-        let is_meant = |inode| which.is_none_or(|which| which.contains(inode));
+        self.say_unsaid(|inode, _| which.is_none_or(|which| which.contains(&inode))).await
+    }
+
+    /// Has the shard know of the files that are open and kept as they are by a directory.
+    pub(crate) async fn say_in(&self, directory: InodeNumber) -> Result<(), FsError> {
+        self.say_unsaid(|_, kept_by| kept_by == KeptBy::Directory(directory)).await
+    }
+
+    async fn say_unsaid(&self, is_meant: impl Fn(InodeNumber, KeptBy) -> bool) -> Result<(), FsError> {
         let meant: Vec<Rc<OpenFile<S>>> = {
             let listed = self.listed.borrow();
-            let meant = listed.iter().filter(|(inode, file)| file.is_unsaid() && is_meant(inode));
-            meant.map(|(_, file)| file.clone()).collect()
+            let is_meant =
+                |file: &&Rc<OpenFile<S>>| file.unsaid().is_some_and(|kept_by| is_meant(file.inode, kept_by));
+            listed.values().filter(is_meant).cloned().collect()
         };
         join_all(meant.iter().map(|file| file.say())).await.into_iter().collect()
     }

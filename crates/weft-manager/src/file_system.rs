@@ -4,7 +4,7 @@
 //! `weft-membership`; its blocks are dropped, and its sessions swept, as those of volumes are.
 
 use crate::describe::name_or;
-use crate::manager::{Manager, wall_clock_ms};
+use crate::manager::{Manager, State, wall_clock_ms};
 use crate::operate::{Outcome, domain_asked, not_found, striping_asked};
 use std::collections::BTreeSet;
 use weft_api::{
@@ -12,8 +12,10 @@ use weft_api::{
 };
 use weft_membership::{BeginDelete, Change, FileSystemRequest, SHARDS_DEFAULT, plan_file_system};
 use weft_types::{
-    BLOCK_SIZE, FabricMap, FileSystem, ListedShard, Protection, SessionState, Volume, VolumeId, VolumeState,
+    BLOCK_SIZE, FabricMap, FileSystem, ListedShard, Protection, SessionState, TargetId, Volume, VolumeId,
+    VolumeState,
 };
+use weft_wire::control::UnservedShard;
 
 /// A new file system, as a tool asks for it.
 pub(crate) struct FsWish {
@@ -97,7 +99,7 @@ impl Manager {
             width: volume.striping.width,
             object_bytes: u64::from(volume.striping.object_blocks) * BLOCK_SIZE as u64,
             shards: volume.files().map_or(0, |files| files.shards.len()),
-            servers: volume.files().map_or_else(Vec::new, |files| servers_of(map, files)),
+            servers: volume.files().map_or_else(Vec::new, |files| self.servers_of(map, files)),
             sets: volume.files().map_or_else(Vec::new, |f| f.sets.iter().map(|set| set.len()).collect()),
             state: volume.state,
             generation: volume.generation,
@@ -112,7 +114,22 @@ impl Manager {
     fn file_system_health(&self, map: &FabricMap, volume: &Volume) -> Health {
         let state = self.state.borrow();
         let parts = parts_of(map, volume).map(|part| state.volume_health(map, part));
-        parts.max().unwrap_or(Health::Healthy)
+        let is_unserved = state.unserved_shards().any(|shard| shard.file_system.id == volume.id);
+        let shards = if is_unserved { Health::Unavailable } else { Health::Healthy };
+        parts.chain([shards]).max().unwrap_or(Health::Healthy)
+    }
+
+    /// Who serves the shards of a file system.
+    fn servers_of(&self, map: &FabricMap, files: &FileSystem) -> Vec<ShardServing> {
+        let state = self.state.borrow();
+        let open = map.sessions.values().filter(|session| session.state == SessionState::Open);
+        let attached: BTreeSet<VolumeId> = open.map(|session| session.volume).collect();
+        let unserved: BTreeSet<VolumeId> = state.unserved_shards().map(|shard| shard.volume.id).collect();
+        let serving = |shard: &ListedShard| ShardServing {
+            server: shard.server.map(|server| map.title_of(server)),
+            serves: attached.contains(&shard.volume) && !unserved.contains(&shard.volume),
+        };
+        files.shards.iter().map(serving).collect()
     }
 
     /// Refuses the first file system as long as a target has not said that it knows them: it could not read
@@ -143,15 +160,28 @@ impl Manager {
     }
 }
 
-/// Who serves the shards of a file system.
-fn servers_of(map: &FabricMap, files: &FileSystem) -> Vec<ShardServing> {
-    let open = map.sessions.values().filter(|session| session.state == SessionState::Open);
-    let attached: BTreeSet<VolumeId> = open.map(|session| session.volume).collect();
-    let serving = |shard: &ListedShard| ShardServing {
-        server: shard.server.map(|server| map.title_of(server)),
-        serves: attached.contains(&shard.volume),
-    };
-    files.shards.iter().map(serving).collect()
+/// A shard that its server cannot open.
+pub(crate) struct Unserved<'a> {
+    pub(crate) file_system: &'a Volume,
+    /// Its own volume.
+    pub(crate) volume: &'a Volume,
+    pub(crate) server: TargetId,
+    /// What the server has said.
+    pub(crate) said: &'a UnservedShard,
+}
+
+impl State {
+    /// Shards that the servers that are named for them could not open when they were asked last.
+    pub(crate) fn unserved_shards(&self) -> impl Iterator<Item = Unserved<'_>> {
+        let said = self.usage.iter().flat_map(|(_, usage)| usage.unserved());
+        said.filter_map(|(server, said)| {
+            let file_system = self.map.volumes.get(&said.file_system)?;
+            let shard = file_system.files()?.shards.get(usize::from(said.shard))?;
+            let volume = self.map.volumes.get(&shard.volume)?;
+            let is_named = shard.server == Some(*server);
+            is_named.then_some(Unserved { file_system, volume, server: *server, said })
+        })
+    }
 }
 
 /// A file system and its system volumes, as far as they are listed; or a volume alone.

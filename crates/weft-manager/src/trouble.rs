@@ -22,9 +22,9 @@ use weft_rt::{Instant, now};
 use weft_types::limits::TROUBLE_VOLUMES_MAX;
 use weft_types::{
     BLOCK_SIZE, CapacityLevel, Drive, DriveId, DriveState, Group, GroupId, Lba, Node, Role, Slot, Target,
-    TargetId, Volume,
+    Volume,
 };
-use weft_wire::control::{ResyncWait, UnservedShard};
+use weft_wire::control::ResyncWait;
 
 /// Runs of addresses that are named per volume; of the rest it is said that they are there.
 const RANGES_NAMED: usize = 8;
@@ -298,26 +298,20 @@ impl Look<'_> {
     /// Shards of file systems that their servers cannot open.
     fn unserved(&self) -> Vec<Trouble> {
         let map = &self.state.map;
-        let is_named = |server: TargetId, unserved: &UnservedShard| {
-            let file_system = map.volumes.get(&unserved.file_system)?;
-            let shard = file_system.files()?.shards.get(usize::from(unserved.shard))?;
-            let volume = map.volumes.get(&shard.volume)?;
-            (shard.server == Some(server)).then_some((file_system, volume))
-        };
         let mut troubles = Vec::new();
-        for (server, unserved) in self.usage.unserved() {
-            let Some((file_system, volume)) = is_named(*server, unserved) else { continue };
+        for shard in self.state.unserved_shards() {
+            let name = &shard.file_system.name;
             let what = format!(
-                "shard {} of file system '{}' is not served: {} cannot open it ({}). What is named there waits, \
+                "shard {} of file system '{name}' is not served: {} cannot open it ({}). What is named there waits, \
                  everything else is served",
-                unserved.shard,
-                file_system.name,
-                map.title_of(*server),
-                unserved.why
+                shard.said.shard,
+                map.title_of(shard.server),
+                shard.said.why
             );
-            let kind = TroubleKind::ShardUnserved;
-            let mut trouble = self.trouble(kind, Severity::Unavailable, what);
-            trouble.volumes = vec![affected(volume, &volume.groups().copied().collect(), 0)];
+            let mut trouble = self.trouble(TroubleKind::ShardUnserved, Severity::Unavailable, what);
+            let node = map.targets.get(&shard.server).and_then(|target| map.nodes.get(&target.node));
+            trouble.node = node.map(|node| node.name.clone());
+            trouble.volumes = vec![affected(shard.volume, &shard.volume.groups().copied().collect(), 0)];
             trouble.doing.push(Doing {
                 what: "it is tried again every second".into(),
                 groups: 0,
@@ -326,10 +320,7 @@ impl Look<'_> {
                 progress: None,
             });
             trouble.advice = vec![
-                Advice::command(
-                    "see what of it can be read",
-                    format!("weft fs inspect {}", file_system.name),
-                ),
+                Advice::command("see what of it can be read", format!("weft fs inspect {name}")),
                 Advice::plain(
                     "a drive that is away may have a copy that is not damaged: bring it back; otherwise restore the \
                      files from a backup",

@@ -289,7 +289,10 @@ fn a_shard_that_its_server_cannot_open_is_named() {
             (trouble.severity, &trouble.volumes[0].volume),
             (Severity::Unavailable, &"photos:1".into())
         );
+        let shown = created_info("photos").await;
+        assert_eq!((shown.health, shown.servers[1].serves), (Health::Unavailable, false));
         target.unserved.borrow_mut().clear();
         assert!(told().await.is_empty());
+        assert_eq!(created_info("photos").await.health, Health::Healthy);
     });
 }

@@ -7,7 +7,7 @@ use thiserror::Error;
 #[derive(Clone, Debug, Error)]
 pub enum MetaError {
     /// The medium failed or was taken over by another server: nothing is known of what was under way.
-    #[error("the shard's volume: {0}")]
+    #[error("the shard's volume cannot be used")]
     Medium(#[from] MediumError),
     /// What the medium holds contradicts itself.
     #[error("{what} at block {block} is damaged: {reason}")]

@@ -39,6 +39,7 @@ mod stage;
 mod stranded;
 mod table;
 mod takeover;
+mod unsaid;
 mod waiting;
 
 pub use crowd::Crowd;
@@ -101,6 +102,8 @@ pub enum Scenario {
     NamesKept,
     /// A mount that is alone reads a file that loses its name.
     Unsaid,
+    /// A mount reads a file that the lease of its directory keeps as it is, and another mount changes it.
+    UnsaidInLease,
     /// A mount that is alone changes names that it looks for at the same time.
     NamesChanged,
     /// A mount holds a directory in which another mount changes names, attributes and sizes.
@@ -209,6 +212,7 @@ pub fn run_seed(
                     Scenario::NamesChanged => fenced::run_changed_names().await,
                     Scenario::DirectoryKept => directories::run().await,
                     Scenario::Sparse => sparse::run().await,
+                    Scenario::UnsaidInLease => unsaid::run().await,
                     Scenario::Fenced => fenced::run().await,
                     Scenario::SharedFiles => files::run_shared().await,
                 }

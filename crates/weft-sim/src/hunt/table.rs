@@ -407,6 +407,7 @@ pub const HUNTS: &[Hunt] = &[
     hunt(&[NamesKept], Scenario::NamesKept, 20),
     hunt(&[GoneUnsaid], Scenario::Unsaid, 20),
     hunt(&[GivenUnsaid], Scenario::Unsaid, 20),
+    hunt(&[LeaseGivenUnsaid], Scenario::UnsaidInLease, 60),
     hunt(&[KeptBesideChanges], Scenario::NamesChanged, 20),
     hunt(&[DirectoryNotRecalled], Scenario::DirectoryKept, 20),
     hunt(&[DirectoryKept], Scenario::DirectoryKept, 20),
