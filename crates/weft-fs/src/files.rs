@@ -472,9 +472,9 @@ impl Files {
         self.to_end(write).await
     }
 
-    /// How many bytes [`Files::write`] keeps back from now on, in all; `None`, as it begins: any number. With
-    /// none left a write returns when it is durable. Where space ends it has to be less than there is: a program
-    /// is to hear of that from its write.
+    /// How many bytes [`Files::write`] keeps back from now on, in all; `None`, as it begins: any number.
+    /// With none left a write returns when it is durable. Where space ends it has to be less than there is:
+    /// a program is to hear of that from its write.
     pub fn keep_back(&self, bytes: Option<u64>) {
         self.0.open.write_back.allow(bytes);
     }

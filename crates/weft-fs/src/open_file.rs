@@ -231,8 +231,8 @@ impl<S: Shards> OpenFile<S> {
             self.hold(HoldMode::Read).await?;
         }
         if self.mode.get() == Some(HoldMode::Read) {
-            // Of two that hold it and wait for more, each would wait for the other. Nor may it wait as long as
-            // the shard does not know that it is open: the other one may wait for the directory.
+            // Of two that hold it and wait for more, each would wait for the other. Nor may it wait as long
+            // as the shard does not know that it is open: the other one may wait for the directory.
             self.give_up(HoldMode::Open).await?;
         }
         self.hold(mode).await

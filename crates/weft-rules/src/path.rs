@@ -101,7 +101,7 @@ paths! {
     ManagerFenced "manager-fenced" "A manager stops because another one has committed."
     Relocated "relocated" "A member passes to another drive, as a drive is emptied."
     Rebuilt "rebuilt" "A member that is gone is replaced by another drive."
-    OpenedUnsaid "opened-unsaid" "A file that a directory keeps as it is opens to read without a word to its shard (F4)."
+    OpenedUnsaid "opened-unsaid" "A file opens to read by the lease of its directory alone (F4)."
 }
 
 /// A read that a replica has answered.

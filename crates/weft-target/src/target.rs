@@ -296,7 +296,8 @@ impl Target {
         *self.serves.borrow_mut() = sessions;
     }
 
-    /// Says which shards its process was to serve and cannot open: people hear it when they ask for its status.
+    /// Says which shards its process was to serve and cannot open: people hear it when they ask for its
+    /// status.
     pub fn set_unserved(&self, shards: Vec<UnservedShard>) {
         *self.unserved.borrow_mut() = shards;
     }

@@ -532,8 +532,8 @@ pub struct TargetStatus {
     /// client is, and it takes all that there is.
     #[serde(default)]
     pub pace_percent: Option<u8>,
-    /// Shards of file systems that its process was to serve, and could not open for a while; none from a target
-    /// of an older release.
+    /// Shards of file systems that its process was to serve, and could not open for a while; none from a
+    /// target of an older release.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unserved: Vec<UnservedShard>,
 }

@@ -219,8 +219,8 @@ async fn serve(
     served.map_err(|error| mount_error(args, &error))
 }
 
-/// Has writes return before they are durable as long as the pool is far from full, and until then for a part of
-/// what is free: so a program hears from its write that there is no space.
+/// Has writes return before they are durable as long as the pool is far from full, and until then for a
+/// part of what is free: so a program hears from its write that there is no space.
 async fn keep_back_where_there_is_room(files: Rc<LastingFiles>, tree: Rc<FilesTree>) {
     loop {
         let room = timeout(LOOKS_FOR_ROOM_EVERY, tree.room_to_keep_back()).await;

@@ -74,8 +74,8 @@ impl FilesTree {
         reply(self.files.of_handle(handle))
     }
 
-    /// Bytes that may be kept back until it is asked again: a part of what is free; none if the pool is not far
-    /// from full. `None` if no manager answers.
+    /// Bytes that may be kept back until it is asked again: a part of what is free; none if the pool is not
+    /// far from full. `None` if no manager answers.
     pub(super) async fn room_to_keep_back(&self) -> Option<u64> {
         let (pool, copies) = self.ask_pool().await?;
         let free = pool.raw_bytes.saturating_sub(pool.used_bytes) / copies;
