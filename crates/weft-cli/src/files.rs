@@ -351,7 +351,8 @@ async fn get(place: &FabricPlace, args: &FsGetArgs, output: Output) -> Result<()
             hint: "choose another file, or pass --force to overwrite it".into(),
         });
     }
-    // Beside its place until it is complete; what is no file, such as a device, is written as it is.
+    // Written next to its place until it is complete. What is no regular file, such as a device, is
+    // written in place.
     let is_special = file.exists() && !file.is_file();
     let mut unfinished = file.clone().into_os_string();
     if !is_special {

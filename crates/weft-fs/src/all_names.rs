@@ -1,8 +1,8 @@
-//! All names of a file system, which a mount that is alone holds: then it keeps what it learns of them
-//! (`kept_names.rs`), and may have the kernel cache them (F4).
+//! The hold of all names of a file system, which a mount takes when it is alone. While it has the hold it
+//! keeps the names and attributes that it learns (`kept_names.rs`), and its kernel may cache them (F4).
 //!
-//! The shard takes them back as soon as anybody else asks it for anything. What the kernel has by then stays
-//! for a moment: so long the other one waits.
+//! The shard recalls the hold as soon as another session asks for anything. Names that the kernel has
+//! cached by then stay valid for a moment, and the other session waits that long.
 
 use crate::caller::Shards;
 use crate::error::FsError;
@@ -21,11 +21,12 @@ use weft_wire::files::{AttributeChanges, HoldMode, Operation};
 /// How long the kernel may keep names and attributes.
 const KEPT: Duration = Duration::from_millis(200);
 
-/// How long it is waited until it has none: it may count from when it looks at an answer.
+/// How long to wait until the kernel has none of the names any more. It may count `KEPT` from the moment
+/// at which it looks at an answer.
 const GONE_AFTER: Duration = Duration::from_millis(500);
 
-/// How long to wait before it is tried again whether the mount is alone: the longer, the more often it was
-/// not.
+/// The first and the longest pause before the mount tries again to hold all names. The pause doubles each
+/// time the names are recalled.
 const RETRY_FIRST: Duration = Duration::from_secs(10);
 const RETRY_LONGEST: Duration = Duration::from_secs(320);
 
@@ -54,7 +55,8 @@ impl AllNames {
         }
     }
 
-    /// Nobody takes or gives back all names, as long as what this returns is there. Whether they are held.
+    /// While the returned guard lives, all names are neither taken nor given back. Also returns whether
+    /// they are held.
     pub(crate) async fn stop(&self) -> (MutexGuard<'_, ()>, bool) {
         let turn = self.turn.lock().await;
         (turn, self.is_held.get())

@@ -122,9 +122,9 @@ impl<S: Shards> Caller<S> {
         Caller(Rc::new(inner))
     }
 
-    /// Has a shard carry out an operation. One that changes something is sent again until it is answered,
-    /// also when nobody waits for it any more: it may have been sent already, and its number stays open until
-    /// then.
+    /// Has a shard carry out an operation. An operation that changes something is sent again until it is
+    /// answered, even when its caller does not wait any more: it may have been sent already, and its
+    /// number stays open until it is answered.
     ///
     /// # Errors
     /// [`FsError::NoAnswer`] after the session's patience: an operation that changes something may still
@@ -141,8 +141,8 @@ impl<S: Shards> Caller<S> {
         answer.unwrap_or(Err(FsError::NoAnswer { shard, waited: self.0.patience }))
     }
 
-    /// Likewise, for as long as it takes: until it is answered, or the session is over. What its caller asks
-    /// for then comes after it.
+    /// As [`Caller::call`], but waits until the operation is answered or the session is over, however long
+    /// that takes. So what the caller asks for next comes after this operation.
     ///
     /// # Errors
     /// [`FsError::SessionOver`]: it may have happened. [`FsError::NotUnderstood`].
@@ -153,8 +153,9 @@ impl<S: Shards> Caller<S> {
         }
     }
 
-    /// Waits until nothing is in the way of an operation, for as long as it takes. Who does not wait any more
-    /// drops this: the question that is under way keeps its room until it is answered, and none follows it.
+    /// Waits until nothing is in the way of an operation, for as long as it takes. A caller that stops
+    /// waiting drops the future: the question under way keeps its place until it is answered, and no other
+    /// question follows it.
     ///
     /// # Errors
     /// As [`Caller::call_to_end`].
@@ -289,8 +290,9 @@ impl<S: Shards> Inner<S> {
         answered
     }
 
-    /// Waits until one more question may be under way that may wait in the shard for other sessions. These
-    /// do not fill a connection: what others wait for goes the same way.
+    /// Waits for a place among the questions under way that may wait in the shard for other sessions.
+    /// Their number is bounded, so that they do not fill the connection: what those other sessions wait
+    /// for uses the same connection.
     async fn room(&self, for_lock: bool) -> Result<Waiting<'_, S>, FsError> {
         let (count, most) = match for_lock {
             true => (&self.waiting_for_locks, WAITING_FOR_LOCKS_MAX),
@@ -340,8 +342,9 @@ impl<S: Shards> Inner<S> {
     }
 }
 
-/// Whether nobody waits for an operation: all names are held by whoever is alone, or not at all, and a lease
-/// of a directory is worth less than what it would cost others.
+/// Whether an operation fails at once instead of waiting for other sessions. All names are held by a
+/// session that is alone, or not at all. A lease of a directory is worth less than the wait would cost the
+/// others.
 fn is_only_tried(operation: &Operation) -> bool {
     matches!(operation, Operation::Hold(InodeNumber::ROOT, HoldMode::Write) | Operation::HoldDirectory(_))
 }

@@ -20,8 +20,9 @@ pub struct FilePlace {
 }
 
 impl Files {
-    /// Copies up to `length` bytes, and says how many: fewer at the end of what is read, or after 16 MiB.
-    /// What others write meanwhile is copied in part. The data are as after [`Files::write`].
+    /// Copies up to `length` bytes, and returns how many: fewer at the end of the source, or after 16 MiB.
+    /// Bytes that are written to the source during the copy may be copied in part. The copied data are as
+    /// durable as after [`Files::write`].
     ///
     /// # Errors
     /// If nothing could be copied: as [`Files::read`] and [`Files::write`].

@@ -1,8 +1,8 @@
-//! Whether the data that groups hold belong to files that are there, and lie where these have theirs.
+//! Checks that the data in groups belong to files that exist, and lie where these files may have data.
 //!
-//! Groups and shards are asked one after the other while the file system is used. So what seems wrong is
-//! looked at again: an inode goes only after its data, and data lie only before an end that was reserved
-//! first.
+//! Groups and shards are asked one after the other, while the file system is in use. So what seems wrong
+//! may only have changed in between, and is checked again. A later check can tell, because an inode is
+//! removed only after its data, and data lie only before an end that was reserved first.
 
 use crate::error::FsError;
 use crate::mount::Mount;

@@ -1,10 +1,11 @@
-//! Directories that a mount holds to read beside others, so that it answers for their names without asking
-//! (F4).
+//! Leases of directories: a mount that is not alone holds directories to read, and answers for the names
+//! in them without asking the shard (F4).
 //!
-//! It owns when a lease is asked for and given back: where names are looked at again and again, until
-//! somebody else changes something there, or nobody here looks any more. Where leases are taken back often
-//! they are asked for ever more seldom. Of each directory one lease is asked for or given back at a time: a
-//! recall may be here before the answer that grants what it wants back.
+//! It owns when a lease is asked for and given back. A lease is asked for where names are looked at again
+//! and again. It is given back when another session changes something in the directory, or when no program
+//! here looks at it any more. A lease that is often recalled is asked for less and less often. For each
+//! directory one lease is asked for or given back at a time, because a recall may arrive before the answer
+//! that grants the lease.
 
 use crate::caller::Shards;
 use crate::error::FsError;
@@ -89,8 +90,9 @@ impl DirectoryLeases {
         }
     }
 
-    /// Somebody else changes something in a directory. If it is the root, all names are not held, and nobody
-    /// takes them meanwhile: the root's hold stands for these as well.
+    /// Gives back a directory in which another session changes something, and pauses before it is asked
+    /// for again. For the root, the caller makes sure that all names are not held, and are not taken until
+    /// this returns: a hold of the root also stands for all names.
     pub(crate) async fn give<S: Shards>(&self, of: Of<'_, S>, directory: InodeNumber) -> Result<(), FsError> {
         if of.0.kept().is_leased(directory) {
             self.pause(directory);
@@ -98,8 +100,8 @@ impl DirectoryLeases {
         self.give_back(of, directory).await
     }
 
-    /// Gives those back that were of no use since this was done last, but the root: another mount can be
-    /// alone then. Whether the root is one of them.
+    /// Gives back the directories whose leases were of no use since the last call, so that another mount
+    /// can be alone. The root is not given back here. Returns whether its lease was of no use, too.
     pub(crate) async fn give_unused<S: Shards>(&self, of: Of<'_, S>) -> bool {
         let mut unused = of.0.kept().leased(true);
         let before = unused.len();
@@ -129,7 +131,8 @@ impl DirectoryLeases {
         all
     }
 
-    /// The next time the lease is not asked for soon. One that was had for long begins anew.
+    /// Makes the next request for the lease wait. The pause doubles each time, and begins with the first
+    /// one again when the last one ended long ago.
     fn pause(&self, directory: InodeNumber) {
         let mut pauses = self.pauses.borrow_mut();
         if pauses.len() >= PAUSES {

@@ -76,7 +76,8 @@ impl Files {
         Files::begin_after(mount, 0)
     }
 
-    /// Likewise, where no handle is one of those before.
+    /// As [`Files::begin`], but no handle has a number that `before` has given out, and as much may be
+    /// kept back.
     pub(crate) fn begin_behind(mount: Mount, before: &Files) -> Files {
         let files = Files::begin_after(mount, before.0.open.last_handle());
         files.keep_back(before.0.open.write_back.allowance());
@@ -351,7 +352,7 @@ impl Files {
         to: (InodeNumber, &[u8]),
         mode: RenameMode,
     ) -> Result<(), FsError> {
-        // Whoever replaces a file with one that was written just now wants one of both, whatever dies.
+        // A program that replaces a file with one just written wants to find one of both, whatever fails.
         if let Some(file) = self.0.open.unwritten(from.0, from.1) {
             self.to_end(|_| async move { file.tell().await }).await?;
         }
@@ -361,7 +362,7 @@ impl Files {
             files.change_names((&names, None), &names[1].name, rename).await
         };
         let renamed = self.to_end(change).await;
-        // What had the new name has another one, or none, and the answer is not about that.
+        // The file that had the new name may have lost it or moved, and the answer is not about that file.
         self.0.open.are_known_no_more();
         renamed.map(drop)
     }
@@ -428,7 +429,7 @@ impl Files {
         }
     }
 
-    /// Likewise, at this offset, also by a handle that appends: pages of a mapping.
+    /// As [`Files::write`], but at this offset even if the handle appends: for pages of a mapping.
     ///
     /// # Errors
     /// As [`Files::write`].
@@ -457,7 +458,7 @@ impl Files {
         self.to_end(write).await
     }
 
-    /// Likewise, and the data are durable when it returns; size and time are so later.
+    /// As [`Files::write`], but the data are durable when it returns. Size and time become durable later.
     ///
     /// # Errors
     /// As [`Files::write`].
@@ -472,15 +473,16 @@ impl Files {
         self.to_end(write).await
     }
 
-    /// How many bytes [`Files::write`] keeps back from now on, in all; `None`, as it begins: any number.
-    /// With none left a write returns when it is durable. Where space ends it has to be less than there is:
-    /// a program is to hear of that from its write.
+    /// Sets how many bytes, in all, [`Files::write`] may keep back from now on. `None`, the value at the
+    /// beginning, means any number. Once they are used up, each write returns when it is durable. Near the
+    /// end of space the number must be less than what is free, so that a program learns from its write
+    /// that there is no more.
     pub fn keep_back(&self, bytes: Option<u64>) {
         self.0.open.write_back.allow(bytes);
     }
 
-    /// A program has closed the file of a handle: says what was lost of it. What is kept goes on its way when
-    /// the last handle is released.
+    /// A program has closed the file of a handle: reports what was lost of the file. What is still kept is
+    /// written back when the last handle is released.
     ///
     /// # Errors
     /// Why something was lost that this handle has not heard of.
@@ -532,7 +534,7 @@ impl Files {
             files.0.open.close(handle).await;
             Ok(())
         });
-        // What it could not do it goes on doing.
+        // A closing that takes longer goes on in its own task.
         let _ = closing.await;
     }
 
@@ -608,8 +610,8 @@ impl Files {
         self.look(b"", Operation::RemoveXattr(inode, name.to_vec())).await.map(drop)
     }
 
-    /// Has the shard know who may use an open file: what is added to it comes after that, and access control
-    /// lists follow permissions and change them.
+    /// Tells the shard who may use an open file, if it has not heard. Extended attributes are set after
+    /// that, because an access control list follows the permissions and changes them.
     async fn tell_owner_of(&self, inode: InodeNumber) -> Result<(), FsError> {
         match self.0.open.get(inode) {
             Some(file) => {
@@ -629,10 +631,11 @@ impl Files {
         }
     }
 
-    /// Carries out a change of names. The shard has to know before that a file is open that has one of them,
-    /// or gets one: it purges what has no name and is not open, and a file with two names, or in another
-    /// directory, is not kept as it is by the directory that it was in. To be run to its end: none is opened
-    /// without a word to the shard before that has answered.
+    /// Carries out a change of names. Before that, the shard must know whether the files that have or get
+    /// these names are open. It purges a file that has no name and is not open. And the directory that a
+    /// file was in does not keep it as it is any more when the file has two names, or is in another
+    /// directory. To be run to its end, because until the shard has answered no file is opened without
+    /// telling the shard.
     async fn change_names(
         &self,
         (names, other): (&[NameIn], Option<InodeNumber>),
@@ -700,9 +703,10 @@ impl Inner {
         }
     }
 
-    /// Nothing is held any more: whoever comes next need not wait until the session is forgotten.
+    /// Gives back all that is held, so that the next mount need not wait until this session is forgotten.
     async fn leave(&self) -> Result<(), FsError> {
-        // What is under way relies on all names, where the shard does not know that a file is open.
+        // First the files: those of which the shard does not know that they are open need all names, or
+        // their directory, to be held.
         let left = self.open.leave().await;
         let left = self.all_names.end(&self.steady).await.and(left);
         self.directories.end((&self.steady, &self.open)).await.and(left)

@@ -1,4 +1,4 @@
-//! Whether a mount hears from the shard: how long it may go by what it holds (F5).
+//! When a mount has last heard from the shard, and so how long it may rely on what it holds (F5).
 
 use crate::error::FsError;
 use std::cell::{Cell, RefCell};
@@ -21,7 +21,7 @@ pub(crate) struct Hearing {
 }
 
 impl Hearing {
-    /// The mount was there by then, and not yet before.
+    /// A mount that counts as heard when its attach began.
     pub(crate) fn from(began: Instant) -> Hearing {
         Hearing { heard: Cell::new(began), over: RefCell::default(), changed: Notify::default() }
     }

@@ -1,12 +1,15 @@
 //! What a session knows of names and attributes without asking, as long as it holds all names, or directories
 //! to read (F4).
 //!
-//! Nobody else changes these meanwhile, so what the shard has answered stays until this session changes it.
-//! With a directory it knows which names are in it, the directory's own attributes, and those that the shard
-//! says to last: of what has its only name there, and that nobody else writes. Every operation of the session
-//! passes here: answers to questions fill what is kept, and changes update it. While a change is under way
-//! nobody knows whether the shard has decided it. So nothing that it touches is answered from here until
-//! then, and no answer to a question fills what was changed since the question left.
+//! No other session changes these names and attributes during that time, so an answer of the shard stays
+//! valid until this session changes something. A held directory covers the names in it and its own
+//! attributes. It also covers the attributes of files that the shard says to *last*: those whose only name
+//! is in it, and that no other session writes.
+//!
+//! Every operation of the session passes here: answers to questions fill what is kept, and changes update
+//! it. While a change is under way it is not known whether the shard has decided it. So nothing that the
+//! change touches is answered from here until the change is answered. And an answer to a question keeps
+//! nothing that was changed after the question left.
 
 use crate::hearing::Hearing;
 use crate::leased::{LOOKS_OF_LISTING, Leased, Step};
@@ -62,8 +65,8 @@ struct Kept {
     blind: u64,
     /// How many changes are under way that may remove a directory.
     removing: u64,
-    /// As `blind`, of names of files in a directory that was not held: what has its only name there may be
-    /// touched.
+    /// As `blind`, for names of files in a directory that was not held: they may touch any file whose only
+    /// name is there.
     blind_in: BTreeMap<InodeNumber, u32>,
 }
 
@@ -171,8 +174,8 @@ impl KeptNames {
         }
     }
 
-    /// The session holds a directory, which had these attributes when that was granted. Other questions that
-    /// left before may have been answered before.
+    /// The session holds a directory, which had these attributes when the lease was granted. Other
+    /// questions that left before now may have been answered before the lease was granted.
     pub(crate) fn lease(&self, asked: Look, directory: &Attributes, hearing: &Rc<Hearing>) {
         let mut kept = self.kept.borrow_mut();
         let inode = directory.inode;
@@ -276,8 +279,8 @@ impl KeptNames {
         (found.kind == FileKind::Regular && kept.going == 0).then_some((found, kept_by))
     }
 
-    /// Names are about to change: as long as what this returns is there, no file is opened without a word to
-    /// the shard. And which inodes have them; `None` if that is not known.
+    /// Names are about to change: as long as the returned guard lives, no file is opened without telling
+    /// the shard. Also returns which inodes have the names; `None` if that is not known.
     pub(crate) fn before_names_change(&self, names: &[NameIn]) -> (Going<'_>, Option<Vec<InodeNumber>>) {
         self.kept.borrow_mut().going += 1;
         let kept = self.kept.borrow();
@@ -586,8 +589,9 @@ impl Kept {
         }
     }
 
-    /// A change begins or ends. Whether it is one of extended attributes: then these are not known. The
-    /// shard keeps no list that says what permissions say.
+    /// Forgets extended attributes that a change touches, when it begins and when it ends. Returns whether
+    /// it is a change of extended attributes. What was set is not kept either: the shard stores no access
+    /// control list that only says what the permissions say.
     fn forget_xattrs(&mut self, operation: &Operation) -> bool {
         let (Operation::SetXattr(inode, ..) | Operation::RemoveXattr(inode, _)) = operation else {
             return false;
@@ -651,7 +655,7 @@ impl Kept {
         names.iter().for_each(|at| self.set_name(at, Name::Unknown(step)));
     }
 
-    /// Whether no other change than the one that began then, and has ended, can have touched a name since.
+    /// Whether only the change that began then can have touched a name since. That change has ended.
     fn is_of_one(&self, at: &NameIn, began: Step) -> bool {
         self.name(at) == Some(Name::Unknown(began)) && !self.changing_names.contains_key(&key_of(at))
     }
@@ -725,8 +729,8 @@ impl Kept {
         known.is_complete |= listed.is_end;
     }
 
-    /// A change of names has happened, and nothing else that touches these; whether nothing else has touched
-    /// the inode that has them.
+    /// Carries a change of names over into what is kept. No other change has touched these names since it
+    /// left. `is_alone` says whether no other change has touched the inode either.
     fn follow(
         &mut self,
         operation: &Operation,
@@ -781,7 +785,7 @@ impl Kept {
         self.set_name(to, Name::Leads(moved));
     }
 
-    /// A rename has happened, or not, of which nobody knows what it has touched.
+    /// A rename may have happened, and it is not known which inodes it has touched.
     fn forget_renamed(
         &mut self,
         (from, to): (&NameIn, &NameIn),
@@ -807,8 +811,9 @@ impl Kept {
         }
     }
 
-    /// What was made by this session under the lease of its directory lasts with that. The lease of a
-    /// directory is to be asked for: much will be made in it. Whether that is so.
+    /// A file that this session has made under the lease of its directory lasts under that lease. For a
+    /// directory, its own lease is to be asked for, because much will be made in it. Returns whether a
+    /// lease is due now.
     fn cover_made(&mut self, operation: &Operation, made: &Attributes, began: Step) -> bool {
         let (Operation::Create(at, _) | Operation::CreateOpen(at, ..)) = operation else { return false };
         if self.leased.since(at.directory).is_none_or(|since| since > began) {
@@ -823,7 +828,7 @@ impl Kept {
         }
     }
 
-    /// Likewise of a file; a directory lasts with itself.
+    /// As `uncover`, for a file only: a directory lasts under its own lease.
     fn uncover_file(&mut self, inode: InodeNumber) {
         if self.attributes.get(&inode).and_then(|kept| kept.cover).is_some_and(|c| c.directory != inode) {
             self.uncover(inode);

@@ -1,7 +1,8 @@
 //! A mount that outlives its session: when the session is over, it takes another one (F14).
 //!
-//! What was open stays of the session in which it was opened, and fails: others may have written to it since,
-//! and have had the locks on it. What is opened afterwards works.
+//! A file that was open belongs to the session in which it was opened, and fails from then on: other
+//! mounts may have written to it since, and may have had the locks on it. A file that is opened afterwards
+//! works.
 
 use crate::error::FsError;
 use crate::files::Files;

@@ -27,7 +27,7 @@ pub(crate) struct Leased {
 }
 
 struct Lease {
-    /// What left before was answered without it, or may have been.
+    /// When the lease was granted: a question that left before may have been answered without it.
     since: Step,
     /// Something was answered by it, or changed under it, since that was asked last.
     is_used: Cell<bool>,

@@ -24,9 +24,11 @@ impl Lockers {
         self.0.borrow_mut().remove(&owner).is_some()
     }
 
-    /// A handle is closed for good: those who took locks by no other one give all of theirs back. Each
-    /// process that had it has closed it before, and with that it lost its locks of the file; what is left
-    /// belongs to the open file itself. A later open file may have the same number: this may be heard late.
+    /// A handle is closed for good. Returns the owners that have taken locks by this handle and by no
+    /// other one: all of their locks are to be given back. Each process that had the handle has closed it
+    /// before, and lost its locks of the file with that, so the locks that are left belong to the open
+    /// file itself. This call may come late: a later open file may have the same number as owner by then,
+    /// and keeps the locks that it has taken by its own handle.
     pub(crate) fn close(&self, handle: u64) -> Vec<LockOwner> {
         let mut lockers = self.0.borrow_mut();
         let of_handle = lockers

@@ -58,7 +58,7 @@ impl Files {
         }
     }
 
-    /// Gives all locks of the file of a handle back that an owner has: it has closed the file, by whatever
+    /// Gives back all locks that an owner has on the file of a handle, when it has closed the file by any
     /// handle.
     ///
     /// # Errors

@@ -92,8 +92,9 @@ impl Mount {
         self.files.detach().await;
     }
 
-    /// Makes a file of all that the source has, under a name that may be taken: then what had it loses it.
-    /// Until all of the data is durable, the path is as before. `progress` hears how many bytes are written.
+    /// Makes a file of all bytes of the source, under a path. If the path is taken, the file that had it
+    /// loses it. Until all of the data is durable, the path leads where it led before. `progress` gets the
+    /// bytes written.
     ///
     /// What is interrupted leaves a name that begins with `.weft-unfinished-`, until [`Mount::detach`].
     ///
@@ -207,8 +208,9 @@ impl Mount {
         self.files.shards()
     }
 
-    /// Has a shard compare what is in its tables, and says how that stands: asked again by the same number,
-    /// which nobody else has, until it is over. Others may be served first.
+    /// Has a shard compare what is in its tables, and returns how far the check is. Call it with the same
+    /// number, which no other check has, until the check is over. The shard may carry out checks of others
+    /// first.
     ///
     /// # Errors
     /// If the shard does not answer, or its server is of a release that cannot do it.

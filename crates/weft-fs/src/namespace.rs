@@ -247,8 +247,8 @@ impl<S: Shards> Namespace<S> {
         Ok(NameIn { directory: way.directory, name })
     }
 
-    /// Goes on up to the last name, and returns that; `None` of the root and of what ends with `..`, which is
-    /// the directory itself.
+    /// Follows a path up to its last name, and returns that name. Returns `None` for the root and for a
+    /// path that ends with `..`: then the way has reached the directory itself.
     async fn walk(&self, path: &[u8], way: &mut Way) -> Result<Option<Vec<u8>>, FsError> {
         while let Some(name) = way.left.pop() {
             if name == b".." {

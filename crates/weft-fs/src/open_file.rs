@@ -1,19 +1,19 @@
 //! A file that is open on this mount: what the mount may do with it, its size and times, and where its bytes
 //! may lie.
 //!
-//! What it may do it asks the shard for, and gives back when another mount wants it: once nothing under it is
-//! under way, and the shard knows size and times (F4). As long as it may read, nobody else changes
-//! attributes.
+//! The mount asks the shard for a mode, and gives it back when another mount wants the file: as soon as
+//! nothing is under way that needs the mode, and the shard knows size and times (F4). As long as the mount
+//! may read, no other mount changes attributes.
 //!
-//! It owns what is behind the end of a file (F8). Bytes are written before the shard hears of the size, and a
-//! file is made shorter before its bytes are given back, so whatever dies in between leaves bytes behind the
-//! end. Nobody reads these, and a file that grows over them has zeroes put there first.
+//! It owns the bytes behind the end of a file (F8). Bytes are written before the shard hears of the size,
+//! and a file is made shorter before its bytes are given back. So a failure in between leaves bytes behind
+//! the end. They are never read: before a file grows over them, zeroes are written there.
 //!
 //! What programs write is kept for a while (`write_back.rs`): the size here counts it, and the shard hears
 //! of a size after the data are durable.
 //!
-//! What changes it is to be run to its end, whoever waits for it: it keeps its turn until the shard has
-//! answered, so that nothing late comes after what was done since.
+//! Run every call that changes the file to its end, even if its caller does not wait any more. It keeps
+//! its turn until the shard has answered, so that no late change comes after a newer one.
 
 use crate::caller::Shards;
 use crate::dirty::Dirty;
@@ -105,7 +105,7 @@ pub(crate) struct OpenFile<S> {
     leavings: Cell<u64>,
 }
 
-/// Something that is under way, for as long as the mount may not give up what it needs.
+/// An operation that is under way. As long as it is there, the mount keeps the mode that it needs.
 struct UnderWay<'f, S>(&'f OpenFile<S>);
 
 impl<S> Drop for UnderWay<'_, S> {
@@ -227,12 +227,13 @@ impl<S: Shards> OpenFile<S> {
             return Ok(());
         }
         if self.unsaid.get() == Some(KeptBy::AllNames) {
-            // All names do not wait for what is under way here.
+            // Said first, so that a recall of all names does not wait for what is under way here.
             self.hold(HoldMode::Read).await?;
         }
         if self.mode.get() == Some(HoldMode::Read) {
-            // Of two that hold it and wait for more, each would wait for the other. Nor may it wait as long
-            // as the shard does not know that it is open: the other one may wait for the directory.
+            // Two mounts that both read and both wait to write would wait for each other. Nor may this one
+            // wait as long as the shard does not know that the file is open: the other mount may wait for
+            // the directory.
             self.give_up(HoldMode::Open).await?;
         }
         self.hold(mode).await
@@ -324,7 +325,7 @@ impl<S: Shards> OpenFile<S> {
         }
     }
 
-    /// Gives up what is more than this mode, by whoever has the turn.
+    /// Gives up all that exceeds this mode. The caller holds `mode_turn`.
     async fn give_up(&self, keeps: HoldMode) -> Result<(), FsError> {
         let _given_up = self.wait_until_idle().await;
         let _turn = self.turn.lock().await;
@@ -385,8 +386,8 @@ impl<S: Shards> OpenFile<S> {
         Ok(())
     }
 
-    /// The newest attributes, with what the shard has not heard yet. What the shard has answered may be older
-    /// than what it has answered to somebody else since.
+    /// The newest attributes, with the changes of which the shard has not heard. `found` may be older than
+    /// what the shard has told this mount in another answer.
     pub(crate) fn seen(&self, found: Attributes) -> Attributes {
         let known = self.known.get();
         if found.revision >= known.revision {
@@ -627,7 +628,7 @@ impl<S: Shards> OpenFile<S> {
         let count = self.untold.count();
         let is_shorter = size < self.size.get();
         if !is_shorter {
-            // Of one that becomes shorter, what is lost may be what is to go.
+            // If the file becomes shorter, the lost bytes may be among those that are cut off.
             written?;
         }
         if !is_shorter {

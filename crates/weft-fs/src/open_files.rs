@@ -57,7 +57,7 @@ pub(crate) struct OpenFiles<S> {
     last_created: Cell<u64>,
     /// A file was made, or not.
     created: Notify,
-    /// Inodes of which the shard has heard while files were made that they are open no more.
+    /// Inodes that were closed at the shard while a file was being made: one of them may be that file.
     released: RefCell<BTreeSet<InodeNumber>>,
     handles: RefCell<BTreeMap<u64, Handle<S>>>,
     last_handle: Cell<u64>,
@@ -140,7 +140,8 @@ impl<S: Shards> OpenFiles<S> {
         handle
     }
 
-    /// Opens what others are open, by the same handles: what must not be (F14).
+    /// Opens the files that others have open, under the same handles. Only a rule broken on purpose does
+    /// so (F14).
     pub(crate) async fn open_all_of(&self, others: &OpenFiles<S>) {
         let handles: Vec<(u64, Handle<S>)> =
             others.handles.borrow().iter().map(|(handle, opened)| (*handle, opened.clone())).collect();
@@ -296,8 +297,9 @@ impl<S: Shards> OpenFiles<S> {
         }
     }
 
-    /// Another mount waits until this one keeps no more than a mode of an inode; until its size is told,
-    /// where it may keep to write. What is no open file is given back as the caller says.
+    /// Answers a recall: waits until this mount keeps no more than a mode of an inode. If it may keep the
+    /// mode to write, waits until the shard knows the size. If the inode is no open file, `give_other`
+    /// gives it back.
     pub(crate) async fn answer(
         &self,
         inode: InodeNumber,

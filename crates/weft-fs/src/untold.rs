@@ -4,7 +4,8 @@ use std::cell::Cell;
 use weft_types::{Attributes, FileTime};
 use weft_wire::files::{AttributeChanges, SetTime};
 
-/// Changes of one file. Who makes them may write to it, so nobody else changes or sees attributes meanwhile.
+/// Changes of one file. The mount that makes them may write to it, so no other mount changes or sees
+/// attributes.
 #[derive(Default)]
 pub(crate) struct Untold {
     /// When data was written last, or what was set for that since.

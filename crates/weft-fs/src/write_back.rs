@@ -1,8 +1,8 @@
 //! Writing back what programs have written (F14): data first, then the size that goes with them.
 //!
-//! Who has written goes on at once, as long as the mount may write the file (F4). The data are durable when
-//! the program asks for it, when another mount wants the file, when it is read from elsewhere than the
-//! kernel's pages, or a second later.
+//! A program that writes goes on at once, as long as the mount may write the file (F4). The data are
+//! durable when the program asks for it, when another mount wants the file, when the file is read other
+//! than from the kernel's pages, or a second later.
 
 use crate::caller::Shards;
 use crate::error::FsError;
@@ -29,7 +29,7 @@ pub(crate) struct WriteBack {
     /// Bytes that may be kept back from now on; `None`: any number. With none left each write is durable when
     /// it returns.
     allowance: Cell<Option<u64>>,
-    /// What was lost of any file, and of how much of that somebody has heard who has synced all.
+    /// Losses of any file, and how many of them a sync of the whole mount has reported.
     lost: Lost,
     heard: Cell<u64>,
 }
@@ -87,7 +87,7 @@ impl Lost {
         self.why.replace(Some(why.clone()));
     }
 
-    /// Tells who has heard of `heard` losses of those since.
+    /// Reports losses that came after the first `heard` ones, and counts them as heard.
     ///
     /// # Errors
     /// Why something was lost.
@@ -130,8 +130,8 @@ impl<S: Shards> OpenFile<S> {
         self.write_back_in_turn().await
     }
 
-    /// Likewise, by whoever has the turn. It is to be run to its end: what was taken to be written is nowhere
-    /// else.
+    /// As [`OpenFile::write_back`], by a caller that holds the turn. Run it to its end: the bytes that it
+    /// has taken to write are nowhere else.
     pub(crate) async fn write_back_in_turn(&self) -> Result<(), FsError> {
         if self.dirty.is_empty() {
             return Ok(());

@@ -71,8 +71,9 @@ pub enum Unmount {
 /// # Errors
 /// Those of umount2(2): `EINVAL` if nothing is mounted there, `EBUSY`, `EPERM`.
 pub fn unmount(path: &Path, how: Unmount) -> io::Result<()> {
-    // FORCE ends the connection, so that nobody waits for an answer, this thread neither; alone it would fail
-    // with EBUSY while a file is open. DETACH alone would leave the connection to files that are open.
+    // FORCE ends the connection, so that nothing waits for an answer, not even this thread. FORCE alone
+    // would fail with EBUSY while a file is open, and DETACH alone would leave the connection to files
+    // that are open.
     let flags = match how {
         Unmount::Idle => UnmountFlags::empty(),
         Unmount::Now => UnmountFlags::FORCE | UnmountFlags::DETACH,

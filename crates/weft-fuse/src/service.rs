@@ -132,8 +132,8 @@ async fn carry_out_on_data<T: Tree>(
     })
 }
 
-/// How long the kernel may keep an answer to what begins now: as long as the tree says before, and says still
-/// once there is the answer.
+/// How long the kernel may keep the answer to an operation that begins now: the shorter of what the tree
+/// says before the operation and after it.
 fn keeps<T: Tree>(tree: &T) -> impl Fn() -> Timeouts + use<'_, T> {
     let before = tree.timeouts();
     move || before.shorter(tree.timeouts())
@@ -212,8 +212,8 @@ fn new_file((mode, umask): (u16, u16), owner: (u32, u32)) -> NewInode {
     new_inode(Making { kind, mode, umask, device: 0, target }, owner)
 }
 
-/// Why a file was not made. Where its name was taken meanwhile and may be taken, `ESTALE` has the kernel
-/// look it up again: only so are the permissions of what is there checked.
+/// Why a file was not made. If another file took its name in between and the open is not exclusive,
+/// `ESTALE` has the kernel look the name up again: only then does it check the permissions of that file.
 fn taken(errno: Errno, opening: Opening) -> Errno {
     match errno {
         Errno(libc::EEXIST) if !opening.is_exclusive => Errno(libc::ESTALE),

@@ -110,9 +110,9 @@ impl<T: Tree> Session<T> {
     /// Serves requests until the file system is unmounted and all requests under way that change
     /// something have ended; others are dropped.
     ///
-    /// The kernel gives up what it has not sent by then: files that were open when the mount was ended by
-    /// force are not released, and in order the last ones may not be either. What must be durable at the
-    /// end, the caller makes so afterwards.
+    /// The kernel drops requests that it has not sent by then. Files that were open when the mount was
+    /// ended by force are not released. After an orderly end the last releases may be missing, too. What
+    /// must be durable at the end, the caller has to make durable afterwards.
     ///
     /// # Errors
     /// If the connection to the kernel fails; the mount is then ended.
@@ -252,8 +252,8 @@ impl<T: Tree> Shared<T> {
         }
     }
 
-    /// Takes a lock. Only the wait ends when the caller is interrupted, by any signal: what is asked of the
-    /// tree comes to its end, so it is known whether there is a lock.
+    /// Takes a lock. Any signal to the caller ends the wait, and only that: a call of the tree that takes
+    /// the lock runs to its end, so that it is known whether there is a lock.
     async fn lock(&self, request: &FuseRequest, handle: u64, lock: FileLock, waits: bool) -> Reply<Answer> {
         let inode = request.node;
         loop {
@@ -318,8 +318,8 @@ impl<T: Tree> Shared<T> {
     }
 }
 
-/// Whether SIGKILL is pending for a thread: what every fatal signal becomes for all threads of its
-/// process. Not if nothing is known of it.
+/// Whether SIGKILL is pending for a thread: every fatal signal becomes SIGKILL for all threads of its
+/// process. False if nothing is known of the thread.
 fn is_being_killed(thread: u32) -> bool {
     let Ok(status) = fs::read_to_string(format!("/proc/{thread}/status")) else { return false };
     let pending = status.lines().find_map(|line| line.strip_prefix("SigPnd:"));

@@ -252,10 +252,9 @@ pub trait Tree: 'static {
     /// overlap then; returns how many: fewer at the end of what is read, or where that takes long.
     fn copy(&self, from: FilePlace, to: FilePlace, length: u64) -> impl Future<Output = Reply<u64>>;
 
-    /// A descriptor of the open file was closed; an error is that of `close`. Nothing has to be durable then.
-    /// May come more than once. A
-    /// process that had it has no locks on ranges of the file any more, by whatever handle it took them:
-    /// `owner` is such a process.
+    /// A program has closed a descriptor of the open file; its `close` returns the error. Nothing has to
+    /// be durable then. May come more than once. `owner` is the process that has closed it: it has no
+    /// locks on ranges of the file any more, by whatever handle it took them.
     fn flush(&self, inode: InodeNumber, handle: u64, owner: LockOwner) -> impl Future<Output = Reply<()>>;
 
     /// Takes a lock; it replaces what its owner has in that range. `EAGAIN` if another owner has one that

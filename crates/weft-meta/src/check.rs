@@ -1,8 +1,8 @@
 //! Whether the tables of a shard agree with each other.
 //!
-//! The tables are read a few items at a time, so that a shard serves meanwhile. What one item says of another
-//! is compared at once. How many names an inode has is known only when all names were read: this holds for
-//! inodes that nothing has changed since ([`Tables::watch`]).
+//! The tables are read a few items at a time, so that the shard serves in between. What one item says of
+//! another is compared at once. The names of an inode can be counted only after all names were read, so
+//! the count is compared for inodes that have not changed since the reading began ([`Tables::watch`]).
 
 use crate::finding::TableFinding;
 use crate::key::{Key, KeyParts, Table};
@@ -226,7 +226,7 @@ impl Pass {
         }
     }
 
-    /// What is left when all inodes were read has entries and no inode.
+    /// Entries that are left when all inodes were read belong to a directory that has no inode.
     fn left_over(&mut self, tables: &Tables) {
         for (inode, seen) in std::mem::take(&mut self.seen) {
             if seen.entries > 0 && is_here(tables, inode) {
@@ -259,7 +259,7 @@ impl Pass {
         }
     }
 
-    /// Something belongs to an inode that is there, and can have such things.
+    /// Checks that an inode to which something belongs is there, and can have such a thing.
     fn owner(
         &mut self,
         tables: &Tables,

@@ -36,8 +36,8 @@ impl Checkpoint {
     }
 }
 
-/// Blocks of the log that are in use when a checkpoint begins where there is no space: those before it are
-/// given back, so that the log takes little of what is kept for it.
+/// If there is no space, a checkpoint begins when this many blocks of the log are in use. It gives the
+/// blocks before it back, so that the log takes little of the space that is kept for it.
 const FULL_LOG_BLOCKS: u64 = 64;
 
 /// Begins a checkpoint if a quarter of the log is in use, or some of it where there is no space, and none is
@@ -69,10 +69,10 @@ async fn make<M: Medium>(inner: &Rc<Inner<M>>, mut checkpoint: Checkpoint) -> Re
     Ok(())
 }
 
-/// Writes the tables of some moments between now and the end of their rewriting: the tables change meanwhile.
-/// So the tree holds some changes whose place in the log is behind `log_next`. Replaying them puts the same
-/// values once more, in their order, and so leads to what the tables were. The superblock waits until all of
-/// them are in the log.
+/// Writes the tables, which change while they are rewritten. So the tree holds each part as it was at some
+/// moment between now and the end, and some of its changes have their place in the log behind `log_next`.
+/// Replaying these puts the same values once more, in their order, and so leads to the same tables. The
+/// superblock waits until all of them are in the log.
 async fn write<M: Medium>(inner: &Rc<Inner<M>>, checkpoint: &mut Checkpoint) -> Result<(), MetaError> {
     let log_next = inner.log_next.get();
     let changed = inner.tables.borrow_mut().take_changed();
@@ -96,8 +96,9 @@ async fn write<M: Medium>(inner: &Rc<Inner<M>>, checkpoint: &mut Checkpoint) -> 
     Ok(())
 }
 
-/// Gives back the space of what nothing reads any more: blocks of the log's stream, and pages. None of them
-/// is written before this is over, for the log is not free there yet, nor the pages.
+/// Gives back the space of blocks of the log's stream, and of pages, that nothing reads any more. Nothing
+/// is written there before this is over, because until then neither the blocks nor the pages count as
+/// free.
 async fn discard<M: Medium>(
     inner: &Rc<Inner<M>>,
     stream: Range<u64>,

@@ -1,6 +1,6 @@
-//! Who waits for a lock of whom (F11): so that those who wait for each other are told.
+//! Which owners wait for locks of which others (F11), so that owners that wait for each other are refused.
 //!
-//! Who has a lock is in the tables, and so durable. Who waits is here only: they ask again.
+//! Locks are in the tables, and so durable. Waits are only here: an owner that waits asks again.
 
 use crate::tables::Tables;
 use std::cell::{Cell, RefCell};
@@ -61,8 +61,8 @@ impl LockWaits {
         LockWait { waits: self, number }
     }
 
-    /// Whether its owner would wait for itself: who has what it wants waits for what it has, or for somebody
-    /// who does. As in Linux only of locks on ranges: open files do not wait.
+    /// Whether its owner would wait for itself: the holder of what it wants waits for a lock of this
+    /// owner, directly or over other owners. As in Linux only for locks on ranges: open files do not wait.
     pub(crate) fn would_wait_for_itself(&self, tables: &Tables, wanted: WantedLock) -> bool {
         if wanted.lock.owner.family == LockFamily::Whole {
             return false;

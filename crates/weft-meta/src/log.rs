@@ -2,9 +2,9 @@
 //!
 //! Changes that are ready together are a *batch* of one or more blocks, written by one write; one write is
 //! under way at a time. Each block says which block of the stream it is, which of its batch, and the
-//! generation of the server that wrote it. A batch that is not whole never happened: nobody was answered.
-//! What an earlier server has left of such a batch is told from blocks of the batch that a later server
-//! writes there by the generation, which never goes back along the log.
+//! generation of the server that wrote it. A batch that is not whole never happened: its operations were
+//! not answered. An earlier server may have left blocks of such a batch where a later server writes its
+//! own. The generation, which never goes back along the log, tells them apart.
 
 use crate::change::Change;
 use crate::error::MetaError;

@@ -17,10 +17,11 @@ use weft_types::{BLOCK_SIZE, FileKind, FileTime, InodeNumber, with_causes};
 /// How often it is looked for such files.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// How long to wait after files were given back: each time a session begins and ends, of which all hear.
+/// How long to wait after files were given back: each round begins and ends a session, and all of the
+/// fabric hears of that.
 const PAUSE: Duration = Duration::from_secs(10);
 
-/// How long a file rests before its data are given back: who has begun to read it comes to its end.
+/// How long a file rests before its data are given back, so that reads of it that have begun can end.
 const REST: Duration = Duration::from_secs(5);
 
 /// Files that are looked at at once, and those that are given back at the same time.
@@ -65,8 +66,8 @@ impl From<ClientError> for Trouble {
     }
 }
 
-/// Gives back all that has rested; whether there was something. The file system is attached for as long as
-/// that takes only: who deletes it must not meet a client that nobody knows of.
+/// Gives back all files that have rested; returns whether there were any. The file system is attached for
+/// that time only: an operator who deletes it must not meet an unknown client.
 async fn purge_once(shard: &Shard<VolumeMedium>, fabric: &Fabric, name: &str) -> Result<bool, Trouble> {
     let mut due = due(shard).await?;
     if due.is_empty() {

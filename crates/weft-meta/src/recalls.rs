@@ -1,8 +1,8 @@
 //! What sessions have to do before others can go on: give a lease back, or tell the shard what they know
 //! (F4).
 //!
-//! Who holds what is in the tables, and so durable. Here is only who waits for whom. It is lost with the
-//! server, and asked for anew by whoever still waits.
+//! Holds are in the tables, and so durable. Only waits are here: which session waits for which. They are
+//! lost with the server, and a session that still waits asks again.
 
 use crate::tables::Tables;
 use std::cell::{Cell, RefCell};
@@ -15,7 +15,7 @@ use weft_types::limits::RECALLS_MAX;
 use weft_types::{InodeNumber, SessionId};
 use weft_wire::files::{Answer, FileRequest, HoldMode, NameIn, Operation, Recall};
 
-/// How long a session is told nothing if there is nothing to tell.
+/// How long a session that asks for its recalls waits for an answer if there are none.
 const TELLS_EVERY: Duration = Duration::from_secs(1);
 
 /// After so long a recall is sent once more: the answer that carried it may be lost.
@@ -26,8 +26,8 @@ const KEPT_FREE: Duration = Duration::from_millis(200);
 
 /// Who waits for whom.
 pub(crate) struct Recalls {
-    /// The number of the newest. The first one is drawn: no answer to one of another server is taken for
-    /// one to this.
+    /// The number of the newest recall. The first number is random, so that an answer to a recall of
+    /// another server is not taken for an answer to one of this server.
     last: Cell<u64>,
     of: RefCell<BTreeMap<SessionId, BTreeMap<u64, Asked>>>,
     /// For whom an inode is kept free, and until when: it was asked for first.
@@ -60,8 +60,9 @@ impl Default for Recalls {
 }
 
 impl Recalls {
-    /// Asks for something, and returns the number of it. What was asked for already is not asked again; what
-    /// is to be told has to be asked for after the question came that needs it.
+    /// Asks a session for something, and returns the number of the recall. An open recall for the same
+    /// thing is used again, unless it asks for size and times and was sent already: these must be asked
+    /// for after the question came that needs them.
     pub(crate) fn ask(&self, wanted: Wanted) -> u64 {
         let mut of = self.of.borrow_mut();
         let asked = of.entry(wanted.session).or_default();
@@ -79,8 +80,9 @@ impl Recalls {
         number
     }
 
-    /// Keeps inodes free for a session that waits for all that others hold of them: nobody else is granted a
-    /// mode of these meanwhile. Otherwise two that read in turn would keep it waiting for ever.
+    /// Keeps inodes free for a session that waits until others hold nothing of them: until then no other
+    /// session is granted a mode of these inodes. Otherwise two sessions that read in turn would keep it
+    /// waiting for ever.
     pub(crate) fn keep_free(&self, session: SessionId, wanted: &[Wanted]) {
         if mutated(Mutation::ReadersFirst) {
             return;
@@ -95,9 +97,9 @@ impl Recalls {
         }
     }
 
-    /// Whether an operation, or the one that it awaits, is to be granted a mode of an inode that is kept free
-    /// for another session. Who gives a part of its own back is not kept from the rest: that is what the
-    /// other one waits for.
+    /// Whether an operation, or the one that it awaits, wants a mode of an inode that is kept free for
+    /// another session. A session that gives back a part of its mode may still have the rest: the other
+    /// session waits for that part to be given back.
     pub(crate) fn is_kept_from(&self, tables: &Tables, request: &FileRequest) -> bool {
         let operation = match &request.operation {
             Operation::Await(operation) => operation,
@@ -138,7 +140,7 @@ impl Recalls {
         }
     }
 
-    /// Drops what nobody can wait for any more, by what sessions hold now.
+    /// Drops recalls of sessions that hold no more than the recall lets them keep.
     pub(crate) fn follow(&self, tables: &Tables) {
         let mut of = self.of.borrow_mut();
         of.retain(|session, asked| {
@@ -150,7 +152,7 @@ impl Recalls {
         });
     }
 
-    /// What a session has to do, once there is something, or nothing after a while.
+    /// The recalls of a session: waits until there are some, and returns none after `TELLS_EVERY`.
     pub(crate) async fn of_session(&self, session: SessionId) -> Vec<Recall> {
         let from = now();
         loop {
@@ -176,8 +178,8 @@ impl Recalls {
     }
 }
 
-/// Whether a session that holds an inode in this mode has to do something where it may keep that one. Who
-/// keeps the mode to write tells the shard what it knows.
+/// Whether a recall that leaves a session the mode `keeps` still asks something of it when it holds the
+/// mode `held`. A session that keeps the mode to write has to tell the shard what it knows.
 fn is_too_much(held: HoldMode, keeps: HoldMode) -> bool {
     held > keeps || (held, keeps) == (HoldMode::Write, HoldMode::Write)
 }
@@ -202,7 +204,7 @@ pub(crate) fn in_the_way(tables: &Tables, request: &FileRequest) -> Vec<Wanted> 
         wanted.extend(others(directory, HoldMode::Write, HoldMode::Open));
     }
     match *operation {
-        // It is given to one who is alone, and to nobody else.
+        // All names are given only to a session that is alone, so nothing is recalled for it.
         Operation::Hold(InodeNumber::ROOT, _) => wanted.clear(),
         Operation::HoldDirectory(_) => {}
         Operation::Hold(inode, HoldMode::Read) => {
@@ -221,8 +223,8 @@ pub(crate) fn in_the_way(tables: &Tables, request: &FileRequest) -> Vec<Wanted> 
     wanted
 }
 
-/// Directories of which an operation changes names, or attributes that last with them. Attributes of what the
-/// session holds to write last with none.
+/// Directories in which an operation changes names, or under whose leases attributes last that it changes.
+/// Attributes of an inode that the session holds to write last under no lease.
 fn changed_directories(tables: &Tables, session: SessionId, operation: &Operation) -> Vec<InodeNumber> {
     let kept_with = |inode: InodeNumber| tables.inode(inode).and_then(|inode| inode.kept_with());
     let with_named = |at: &NameIn| {
@@ -263,7 +265,7 @@ fn changed(tables: &Tables, operation: &Operation) -> Vec<InodeNumber> {
     }
 }
 
-/// Those who write what an operation sees, and know more of it than the shard.
+/// Sessions that write the inodes of an answer, and so know more of them than the shard.
 pub(crate) fn who_knows(tables: &Tables, request: &FileRequest, answer: &Answer) -> Vec<Wanted> {
     let inodes: Vec<InodeNumber> = match (&request.operation, answer) {
         (Operation::Find(_) | Operation::Attributes(_), Answer::Attributes(found)) => vec![found.inode],

@@ -30,15 +30,15 @@ use weft_wire::{Encoder, Kind, Status};
 const RETRY_FIRST: Duration = Duration::from_millis(10);
 const RETRY_LONGEST: Duration = Duration::from_secs(1);
 
-/// How long an operation of a shard's volume goes on trying: as long as a group has no replica that serves, a
-/// shard that ended would not come back either.
+/// How long an operation on a shard's volume is tried again. As long as a group has no replica that
+/// serves, ending the shard would not help, because it could not be opened again either.
 const VOLUME_PATIENCE: Duration = Duration::from_secs(600);
 
 /// Which shard of which file system.
 type Key = (VolumeId, u16);
 
-/// How long leases of a session stay that is over: a mount goes by them so long after it was heard by a
-/// server last, by a clock that may run slower.
+/// How long the leases of a session stay after its end. A mount relies on them for `FILE_LEASE_MS` after a
+/// server has last heard from it, by a clock that may run slower: so a tenth is added.
 const LEASE_WAIT: Duration = Duration::from_millis(FILE_LEASE_MS + FILE_LEASE_MS / 10);
 
 /// How long a shard cannot be opened before people are told: another server may hold it for that long.
@@ -244,8 +244,8 @@ impl ShardServer {
 
     /// Has a shard forget the answers of sessions that are over for good, from time to time, until it ends.
     ///
-    /// A mount that has not heard yet that its session is over may go by its leases until it finds that it
-    /// hears from no server (F5): so long they are waited for.
+    /// A mount may not have heard yet that its session is over. It relies on its leases until it finds
+    /// that it hears from no server (F5), so they stay that long.
     async fn forget_sessions(&self, file_system: VolumeId, shard: &Shard<VolumeMedium>) -> MetaError {
         let over_since: RefCell<BTreeMap<SessionId, Instant>> = RefCell::default();
         let mut pause = FORGET_EVERY;
@@ -344,13 +344,14 @@ impl ShardServer {
         self.target.set_serves(shards.values().filter_map(|served| served.session.get()).collect());
     }
 
-    /// Notes that a request is begun: not if it is under way already, for its answer waits to be asked for
-    /// then; and not if too many are.
+    /// Notes that a request is begun. Returns `None` if too many are under way, or if this one is: then
+    /// its client asks again for the answer.
     fn begin(&self, asked: &ShardRequest) -> Option<Begun<'_>> {
         let number = asked.request.number;
         let count = self.under_way.count.get();
         let key = (number > 0).then_some((asked.file_system, asked.shard, asked.request.session, number));
-        // What others wait for must not wait behind them. What has a number is bounded by their window.
+        // What others wait for must not wait behind them. Numbered requests are bounded by the window of
+        // their session.
         let may_wait =
             number == 0 && !matches!(asked.request.operation, Operation::Recalls | Operation::Told(_));
         let is_full = count >= SHARD_REQUESTS_MAX && may_wait;
@@ -418,7 +419,8 @@ impl ShardServer {
     }
 }
 
-/// Whether a session that only reads may ask for this: what it has open stays as long as it has.
+/// Whether a session that only reads may ask for this. It may hold inodes, so that they stay while it has
+/// them open.
 fn may_read_only(operation: &Operation) -> bool {
     match operation {
         Operation::Hold(_, mode) => *mode != HoldMode::Write,

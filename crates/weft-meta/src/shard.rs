@@ -163,8 +163,8 @@ impl<M: Medium> Clone for Shard<M> {
 /// # Panics
 /// If the log is too short for its batches.
 pub async fn open_or_format<M: Medium>(medium: M, format: &ShardFormat) -> Result<Shard<M>, MetaError> {
-    // Pages alone are of a server that was interrupted while it made the shard: nobody was answered then, and
-    // the first answer of a shard is behind its log's first block.
+    // Pages alone were left by a server that was interrupted while it made the shard. It had answered
+    // nothing: the first answer of a shard comes after the first block of its log.
     for block in [SUPERBLOCKS[0], SUPERBLOCKS[1], LOG_BLOCK] {
         if read_whole(&medium, block, 1).await?.iter().any(|byte| *byte != 0) {
             return Shard::open(medium).await;
@@ -276,14 +276,14 @@ impl<M: Medium> Shard<M> {
     /// proved that no other server has begun (F1, F2).
     ///
     /// # Errors
-    /// If the shard has ended: whether the operation has happened, its successor knows.
+    /// If the shard has ended. Only the next server of the shard knows whether the operation has happened.
     pub async fn serve(&self, request: &FileRequest) -> Result<Answer, MetaError> {
         let served = self.serve_if(request, || Ok::<(), Infallible>(())).await?;
         Ok(served.unwrap_or_else(|never| match never {}))
     }
 
-    /// Likewise, if the operation may still be decided in the very step in which it is: until then it may
-    /// have waited, and its session may have ended (F1).
+    /// As [`Shard::serve`], but asks `may_be_decided` in the very step that decides the operation: it may
+    /// have waited until then, and its session may have ended (F1).
     ///
     /// # Errors
     /// If the shard has ended. Inside: why the operation may not be decided; then nothing has happened.
@@ -336,7 +336,7 @@ impl<M: Medium> Shard<M> {
     }
 
     /// Forgets what is kept for sessions that are over for good, and what they have open: none of their
-    /// operations is decided any more. Does some of it, and says whether that was all.
+    /// operations is decided any more. One call does a part of it, and returns whether that was all.
     ///
     /// # Errors
     /// If the shard has ended.
@@ -447,8 +447,8 @@ impl<M: Medium> Shard<M> {
 /// How long an operation that waits for others goes without a look at whether it may go on.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
 
-/// How long one operation waits. Then it is to be asked again: nobody keeps a connection busy that does not
-/// wait any more.
+/// How long one operation waits. Then its client has to ask again, so that a client that does not wait any
+/// more does not keep a connection busy.
 const WAITS_AT_MOST: Duration = Duration::from_secs(5);
 
 /// Items that one round of a purge removes: a tenth of the largest batch.
@@ -510,8 +510,9 @@ impl<M: Medium> Inner<M> {
         decide(&self.tables.borrow(), request, now, Limits { is_full: self.medium.is_full(), is_kept })
     }
 
-    /// Decides an operation, once it may be: the log has room; of one that changes nothing, nobody holds what
-    /// is in its way, and who knows more than the shard has told it (F4).
+    /// Decides an operation as soon as it may be decided. An operation that changes something needs room
+    /// in the log. For any other, no session may hold what is in its way, and sessions that know more than
+    /// the shard must have told it (F4).
     ///
     /// # Errors
     /// If the shard has ended. Inside: why it may not be decided at all.
@@ -575,13 +576,14 @@ impl<M: Medium> Inner<M> {
             for wanted in in_the_way {
                 self.recalls.ask(wanted);
             }
-            // A session that ends in between tells nobody here.
+            // The end of a session does not notify this wait, so look again after a while.
             let _ = timeout(LOOK_AGAIN, progress).await;
         }
     }
 
-    /// Whether a wait would be for ever, and still is so a little later: what was given up meanwhile has been
-    /// heard of then. Of those that wait for each other, the one that came last is refused, as in Linux.
+    /// Whether a wait would last for ever, and still would a little later: by then the shard has heard of
+    /// waits that were given up. Of owners that wait for each other, the one that came last is refused, as
+    /// in Linux.
     fn is_deadlock(
         &self,
         wanted: WantedLock,
@@ -605,7 +607,7 @@ impl<M: Medium> Inner<M> {
         wanted.holders(&self.tables.borrow()).next().is_some()
     }
 
-    /// Asks those for their word who know more than the shard of what an operation sees or changes.
+    /// Asks the sessions that know more than the shard of the inodes of an answer to tell it.
     fn ask_who_knows(&self, request: &FileRequest, answer: &Answer) -> Vec<(Wanted, u64)> {
         if mutated(Mutation::WriterNotAsked) {
             return Vec::new();
@@ -614,7 +616,8 @@ impl<M: Medium> Inner<M> {
         wanted.into_iter().map(|wanted| (wanted, self.recalls.ask(wanted))).collect()
     }
 
-    /// What a session has to do. That it was heard here counts for it only if no other server has begun.
+    /// The recalls of a session. Their answer tells it that it was heard, which counts only if no other
+    /// server has begun.
     async fn recalls_of(&self, session: SessionId) -> Result<Answer, MetaError> {
         let recalls = self.recalls.of_session(session).await;
         self.prove().await?;

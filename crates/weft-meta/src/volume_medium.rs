@@ -18,7 +18,7 @@ const NO_RESERVE_PAUSE: Duration = Duration::from_millis(100);
 /// then on no target serves it, neither reads nor writes (R16).
 pub struct VolumeMedium {
     volume: Volume,
-    /// Since the last write was refused for want of space: when others are tried without the reserve.
+    /// Set when a write was refused for want of space: until then only the reserve is tried.
     full_until: Cell<Option<Instant>>,
 }
 

@@ -8,8 +8,8 @@ use weft_types::{FileKind, InodeNumber};
 use weft_wire::files::{Answer, AttributeChanges, FileError, HoldMode};
 
 impl Draft<'_> {
-    /// The session has an inode open, in a mode. One that has lost its last name, and that nobody has open,
-    /// may be purged at this very time.
+    /// The session opens an inode in a mode. An inode that has no name, and that no session has open,
+    /// cannot be opened: it may be purged at this very time.
     pub(super) fn hold(&mut self, inode: InodeNumber, mode: HoldMode) -> Result<Answer, FileError> {
         let found = self.inode(inode)?;
         if found.attributes.links == 0 && !self.tables.is_held(inode) {

@@ -9,7 +9,8 @@ use weft_types::{InodeNumber, SessionId};
 use weft_wire::files::{Answer, FileError, FileLock, LockOwner};
 
 impl Draft<'_> {
-    /// The owner has this lock, and no other one in its range. Who has a lock has the file open, in any mode.
+    /// Gives the owner this lock, and no other one in its range. The session must have the file open, in
+    /// any mode.
     pub(super) fn lock(&mut self, inode: InodeNumber, lock: &FileLock) -> Result<Answer, FileError> {
         self.inode(inode)?;
         if self.get(&Key::held(inode, self.session)).is_none() {

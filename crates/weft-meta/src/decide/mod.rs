@@ -50,10 +50,11 @@ pub struct Limits {
 
 /// What an operation does to these tables at this time.
 ///
-/// An operation that can change something is decided once (F1): its answer is part of the changes, and what
-/// is sent again is answered from there. That is so also of one that fails: sent again later, it might
-/// succeed after its client was told that it had failed. One that another session's hold is in the way of is
-/// refused ([`FileError::Busy`]), and never waits: it would keep the session's other numbers waiting (F4).
+/// An operation that can change something is decided once (F1): its answer is part of the changes, and a
+/// request that is sent again gets that answer. This is also so if the operation fails: sent again later,
+/// it might succeed after its client was told that it had failed. If the hold of another session is in its
+/// way, the operation is refused ([`FileError::Busy`]) and never waits: it would keep the session's other
+/// numbers waiting (F4).
 pub fn decide(tables: &Tables, request: &FileRequest, now: FileTime, limits: Limits) -> Decision {
     if !request.operation.changes() {
         let mut draft = Draft::new(tables, request.session, now);

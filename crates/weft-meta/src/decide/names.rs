@@ -72,8 +72,8 @@ impl Draft<'_> {
         Ok(Answer::Attributes(self.seen(&inode)))
     }
 
-    /// Counts one name less of an inode, whose entry is removed or replaced. A directory has one name; the
-    /// session does not hold it any more: it would never be purged.
+    /// Counts one name less of an inode whose entry is removed or replaced. A directory has only one name.
+    /// The session's hold of a directory ends, too: otherwise the directory would never be purged.
     pub(super) fn drop_name(&mut self, inode: &mut Inode) {
         let number = inode.attributes.inode;
         let links = &mut inode.attributes.links;

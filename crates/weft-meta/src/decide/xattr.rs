@@ -96,8 +96,8 @@ impl Draft<'_> {
 }
 
 impl Draft<'_> {
-    /// An access control list that is set changes permissions. Whether the attribute is to be kept: not if
-    /// permissions say all that it says.
+    /// When an access control list is set, the permissions follow it. Returns whether the attribute is to
+    /// be kept: not if the permissions say all that the list says.
     fn take_acl(&self, inode: &mut Inode, name: &[u8], value: &[u8]) -> Result<bool, FileError> {
         if name != acl::ACCESS && name != acl::DEFAULT {
             return Ok(true);

@@ -219,12 +219,12 @@ async fn serve(
     served.map_err(|error| mount_error(args, &error))
 }
 
-/// Has writes return before they are durable as long as the pool is far from full, and until then for a
-/// part of what is free: so a program hears from its write that there is no space.
+/// Has writes return before they are durable as long as the pool is far from full, each time for a part of
+/// the free space only. So a program learns from its write that there is no space.
 async fn keep_back_where_there_is_room(files: Rc<LastingFiles>, tree: Rc<FilesTree>) {
     loop {
         let room = timeout(LOOKS_FOR_ROOM_EVERY, tree.room_to_keep_back()).await;
-        // A session that begins in between does as the one before.
+        // A session that begins in between takes over the number of the one before.
         files.newest().keep_back(Some(room.ok().flatten().unwrap_or(0)));
         sleep(LOOKS_FOR_ROOM_EVERY).await;
     }
@@ -251,7 +251,7 @@ impl Background {
         Ok(Background { null, log })
     }
 
-    /// The process that has started this one knows enough: it reads on until this lets go of it.
+    /// Lets go of the process that has started this one, which reads this output to its end.
     fn go(self) -> io::Result<()> {
         rustix::stdio::dup2_stderr(&self.log)?;
         rustix::stdio::dup2_stdout(&self.null)?;

@@ -18,11 +18,11 @@ use weft_wire::files::{
     AttributeChanges, FileError, FileLock, Listed, LockOwner, NewInode, RenameMode, XattrMode,
 };
 
-/// How old the fabric's word may be of how much room there is.
+/// How old the manager's answer may be about how much space there is.
 const SPACE_AGE: Duration = Duration::from_secs(5);
 
-/// One of so many parts of what is free is kept back at most until it is asked again how much that is: others
-/// write as well.
+/// The mount keeps back at most one part in so many of the free space, until it asks for the free space
+/// again: other clients write, too.
 const KEPT_BACK_SHARE: u64 = 4;
 
 /// Inodes that there may be, as far as anybody asks: space ends before numbers do.
@@ -34,7 +34,7 @@ pub(super) struct FilesTree {
     name: String,
     manager: Rc<Connection>,
     space: RefCell<Option<(Instant, Space)>>,
-    /// How often an inode had been changed whose pages the kernel may have, when it was opened.
+    /// For each inode of which the kernel may have pages, its revision when it was opened.
     revisions: RefCell<BTreeMap<InodeNumber, u64>>,
 }
 
@@ -56,7 +56,8 @@ impl FilesTree {
         Opened { handle, caching }
     }
 
-    /// Has files do something that changes nothing: again in a new session if theirs has ended meanwhile.
+    /// Runs work that changes nothing. If its session ends before it is done, runs it again in a new
+    /// session.
     async fn look<T>(&self, work: impl AsyncFn(Files) -> Result<T, FsError>) -> Reply<T> {
         match work(reply(self.files.files().await)?).await {
             Err(FsError::SessionOver { .. }) => reply(work(reply(self.files.files().await)?).await),
@@ -64,7 +65,8 @@ impl FilesTree {
         }
     }
 
-    /// Has files do something that may have happened if their session has ended meanwhile.
+    /// Runs work that changes something, once: if its session ends before it is done, it may have
+    /// happened.
     async fn change_by<T>(&self, work: impl AsyncFnOnce(Files) -> Result<T, FsError>) -> Reply<T> {
         reply(work(reply(self.files.files().await)?).await)
     }
