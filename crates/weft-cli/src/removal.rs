@@ -1,8 +1,8 @@
 //! Removing paths of a file system, with all that is in them.
 //!
 //! It owns the order: what is in a directory goes first. Each directory is asked by its inode, so a long path
-//! costs no more than a short one, and a symbolic link that takes the place of a directory meanwhile leads
-//! nowhere.
+//! costs no more than a short one. A directory is looked up by its name once more before it is entered: it may
+//! have been moved, or replaced by a symbolic link, since it was listed.
 
 use crate::progress::Step;
 use weft_fs::{DirectoryEntry, FsError, Mount, Namespace, Shards};
@@ -44,7 +44,13 @@ impl Removal {
 
     /// Removes a path, and before it all that is in it if that is wanted.
     pub(crate) async fn remove(&mut self, mount: &Mount, path: &[u8]) -> Result<(), FsError> {
+        // With a slash at its end a path would lead on from a symbolic link.
+        let ends = path.iter().rposition(|byte| *byte != b'/').map_or(0, |last| last + 1);
+        let (path, names_directory) = (&path[..ends], ends < path.len());
         let found = mount.names().find(path, false).await?;
+        if names_directory && found.kind != FileKind::Directory {
+            return Err(refused(path, FileError::NotDirectory));
+        }
         if found.kind == FileKind::Directory {
             self.empty(mount.names(), found.inode, path).await?;
         }
@@ -65,15 +71,24 @@ impl Removal {
         let mut path = path.to_vec();
         let (first, files) = Level::open(names, inode, &path).await?;
         if !(self.is_recursive || first.directories.is_empty() && files.is_empty()) {
-            let path = String::from_utf8_lossy(&path).escape_debug().to_string();
-            return Err(FsError::Refused { path, error: FileError::NotEmpty });
+            return Err(refused(&path, FileError::NotEmpty));
         }
         self.remove_files(&first, &files, &path).await?;
         let mut levels = vec![first];
         while let Some(level) = levels.last_mut() {
             if let Some(entry) = level.directories.pop() {
+                // It may have gone elsewhere since it was listed.
+                let inode = match level.names.find(&entry.name, false).await {
+                    Ok(found) if found.kind == FileKind::Directory => found.inode,
+                    Err(error) if error.refusal() == Some(FileError::NotFound) => continue,
+                    found => {
+                        let error =
+                            found.map_or_else(|error| error, |_| refused(b"", FileError::NotDirectory));
+                        return Err(error.about(&below(&path, &entry.name)));
+                    }
+                };
                 path = below(&path, &entry.name);
-                let (next, files) = Level::open(&level.names, entry.attributes.inode, &path).await?;
+                let (next, files) = Level::open(&level.names, inode, &path).await?;
                 self.remove_files(&next, &files, &path).await?;
                 levels.push(next);
                 continue;
@@ -130,6 +145,10 @@ impl<S: Shards> Level<S> {
         let (directories, files) = entries.into_iter().partition(is_directory);
         Ok((Level { path_bytes: path.len(), names, directories }, files))
     }
+}
+
+fn refused(path: &[u8], error: FileError) -> FsError {
+    FsError::Refused { path: String::from_utf8_lossy(path).escape_debug().to_string(), error }
 }
 
 fn below(path: &[u8], name: &[u8]) -> Vec<u8> {

@@ -103,7 +103,7 @@ impl AllNames {
         self.pause.set((2 * self.pause.get()).min(RETRY_LONGEST));
         // From here on others may take names away.
         if !mutated(Mutation::GivenUnsaid)
-            && let Err(error) = open.say(None).await
+            && let Err(error) = open.say(|_, _| true).await
         {
             tracing::debug!(%error, "the shard does not know of all files that are open");
         }

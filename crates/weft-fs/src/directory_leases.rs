@@ -10,6 +10,7 @@
 use crate::caller::Shards;
 use crate::error::FsError;
 use crate::hearing::Hearing;
+use crate::kept_names::KeptBy;
 use crate::namespace::Namespace;
 use crate::open_files::OpenFiles;
 use crate::turns::Turns;
@@ -155,7 +156,7 @@ impl DirectoryLeases {
                 names.kept().end_lease(directory);
                 // From here on others may write them, and take their names away.
                 if !mutated(Mutation::LeaseGivenUnsaid) {
-                    open.say_in(directory).await?;
+                    open.say(|_, kept_by| kept_by == KeptBy::Directory(directory)).await?;
                 }
                 let release = Operation::Release(directory, AttributeChanges::default());
                 names.ask(b"", directory, release).await.map(drop)

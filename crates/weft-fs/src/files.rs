@@ -642,10 +642,10 @@ impl Files {
         path: &[u8],
         operation: Operation,
     ) -> Result<Attributes, FsError> {
-        let (_going, inodes) = self.0.steady.kept().before_names_change(names);
+        let (_going, mut files) = self.0.steady.kept().before_names_change(names);
+        files.inodes.extend(other);
         if !mutated(Mutation::GoneUnsaid) {
-            let inodes = inodes.map(|inodes| inodes.into_iter().chain(other).collect::<Vec<_>>());
-            self.0.open.say(inodes.as_deref()).await?;
+            self.0.open.say(|inode, kept_by| files.has(inode, kept_by)).await?;
         }
         let changed = self.0.steady.attributes_by(path, operation).await;
         changed.map(|found| self.0.open.seen(found))

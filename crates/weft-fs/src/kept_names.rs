@@ -94,6 +94,26 @@ pub(crate) enum KeptBy {
     Directory(InodeNumber),
 }
 
+/// Files that may have one of some names.
+#[derive(Default)]
+pub(crate) struct MayHave {
+    /// These.
+    pub(crate) inodes: Vec<InodeNumber>,
+    /// And any file with a name in one of these directories.
+    any_in: Vec<InodeNumber>,
+}
+
+impl MayHave {
+    /// Whether a file may be one of them. One that a directory keeps has its only name there.
+    pub(crate) fn has(&self, inode: InodeNumber, kept_by: KeptBy) -> bool {
+        let may_be_in_one = match kept_by {
+            KeptBy::AllNames => !self.any_in.is_empty(),
+            KeptBy::Directory(directory) => self.any_in.contains(&directory),
+        };
+        may_be_in_one || self.inodes.contains(&inode)
+    }
+}
+
 /// A lease with which attributes last.
 #[derive(Clone, Copy)]
 struct Cover {
@@ -280,19 +300,19 @@ impl KeptNames {
     }
 
     /// Names are about to change: as long as the returned guard lives, no file is opened without telling
-    /// the shard. Also returns which inodes have the names; `None` if that is not known.
-    pub(crate) fn before_names_change(&self, names: &[NameIn]) -> (Going<'_>, Option<Vec<InodeNumber>>) {
+    /// the shard. Also returns which files may have the names.
+    pub(crate) fn before_names_change(&self, names: &[NameIn]) -> (Going<'_>, MayHave) {
         self.kept.borrow_mut().going += 1;
         let kept = self.kept.borrow();
-        let mut inodes = Some(Vec::new());
+        let mut files = MayHave::default();
         for at in names {
-            match (kept.name(at), &mut inodes) {
-                (Some(Name::Leads(inode)), Some(inodes)) => inodes.push(inode),
-                (Some(Name::Absent), _) => {}
-                _ => inodes = None,
+            match kept.name(at) {
+                Some(Name::Leads(inode)) => files.inodes.push(inode),
+                Some(Name::Absent) => {}
+                Some(Name::Unknown(_)) | None => files.any_in.push(at.directory),
             }
         }
-        (Going(self), inodes)
+        (Going(self), files)
     }
 
     /// Whether names of extended attributes may be kept, and are not known of an inode.

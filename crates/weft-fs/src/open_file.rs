@@ -248,8 +248,17 @@ impl<S: Shards> OpenFile<S> {
         }
     }
 
-    /// The shard has made it, and knows that it is open.
-    pub(crate) fn note_said(&self) {
+    /// This mount has made it, so the shard knows it to be open to write. It was found, and opened to read,
+    /// before the answer was here.
+    pub(crate) fn note_made(&self) {
+        if self.unsaid.get().is_some() {
+            // Another mount that wants to read waits until the shard hears of less.
+            self.mode.set(Some(HoldMode::Write));
+            self.note_said();
+        }
+    }
+
+    fn note_said(&self) {
         self.unsaid.set(None);
         self.progress.notify_all();
     }
@@ -796,7 +805,10 @@ impl<S: Shards> OpenFile<S> {
 
     /// Puts zeroes where something may lie between the size and an offset up to which the file grows.
     async fn clear(&self, until: u64) -> Result<(), FsError> {
-        let end = until.min(self.leavings.get());
+        let end = match mutated(Mutation::ZeroesUnreserved) {
+            true => until.min(self.leavings.get()),
+            false => until.min(self.leavings.get()).min(self.reserved.get().unwrap_or(0)),
+        };
         if self.size.get() < end && !mutated(Mutation::LeavingsSeen) {
             self.write_zeroes(self.size.get(), end).await?;
         }
@@ -822,7 +834,8 @@ impl<S: Shards> OpenFile<S> {
             self.move_end(Operation::Unreserve(self.inode, whole)).await?;
             self.reserved.set(Some(whole));
         }
-        self.leavings.set(whole);
+        // Nothing lies behind what is reserved: a block that the end cuts may be there.
+        self.leavings.set(if mutated(Mutation::ZeroesUnreserved) { whole } else { whole.min(reserved) });
         Ok(())
     }
 

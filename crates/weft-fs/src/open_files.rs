@@ -208,7 +208,7 @@ impl<S: Shards> OpenFiles<S> {
         // Somebody may have found the name, and opened the file, before this answer was here; and closed it.
         let file = self.opening.take(made.inode, async || match self.get(made.inode) {
             Some(file) => {
-                file.note_said();
+                file.note_made();
                 Ok(count_user(file))
             }
             None => {
@@ -330,17 +330,9 @@ impl<S: Shards> OpenFiles<S> {
         }
     }
 
-    /// Has the shard know that these files are open, or all of them.
-    pub(crate) async fn say(&self, which: Option<&[InodeNumber]>) -> Result<(), FsError> {
-        self.say_unsaid(|inode, _| which.is_none_or(|which| which.contains(&inode))).await
-    }
-
-    /// Has the shard know of the files that are open and kept as they are by a directory.
-    pub(crate) async fn say_in(&self, directory: InodeNumber) -> Result<(), FsError> {
-        self.say_unsaid(|_, kept_by| kept_by == KeptBy::Directory(directory)).await
-    }
-
-    async fn say_unsaid(&self, is_meant: impl Fn(InodeNumber, KeptBy) -> bool) -> Result<(), FsError> {
+    /// Has the shard know that files are open: those that are meant, by their inodes and what keeps them as
+    /// they are.
+    pub(crate) async fn say(&self, is_meant: impl Fn(InodeNumber, KeptBy) -> bool) -> Result<(), FsError> {
         let meant: Vec<Rc<OpenFile<S>>> = {
             let listed = self.listed.borrow();
             let is_meant =

@@ -313,7 +313,7 @@ impl Look<'_> {
             trouble.node = node.map(|node| node.name.clone());
             trouble.volumes = vec![affected(shard.volume, &shard.volume.groups().copied().collect(), 0)];
             trouble.doing.push(Doing {
-                what: "it is tried again every second".into(),
+                what: "it is tried again until it can be opened".into(),
                 groups: 0,
                 waits_for: None,
                 wait_ms: None,

@@ -196,20 +196,22 @@ impl ShardServer {
                     *served.shard.borrow_mut() = Some(shard.clone());
                     served.trouble.replace(None);
                     self.tell_unserved();
+                    let opened = now();
                     let why = self.serve(key, &shard).await;
                     served.shard.replace(None);
-                    closed_since = now();
+                    // One that ends as soon as it is opened is of no use either.
+                    if opened.elapsed() >= UNSERVED_AFTER {
+                        closed_since = now();
+                    }
                     with_causes(&why)
                 }
-                Either::Left(Err(why)) => {
-                    if closed_since.elapsed() >= UNSERVED_AFTER {
-                        served.trouble.replace(Some(why.clone()));
-                        self.tell_unserved();
-                    }
-                    why
-                }
+                Either::Left(Err(why)) => why,
                 Either::Right(()) => break,
             };
+            if closed_since.elapsed() >= UNSERVED_AFTER {
+                served.trouble.replace(Some(why.clone()));
+                self.tell_unserved();
+            }
             served.session.set(None);
             self.tell_sessions();
             if served.is_over.get() {
@@ -229,6 +231,7 @@ impl ShardServer {
         }
         served.session.set(None);
         self.tell_sessions();
+        self.tell_unserved();
     }
 
     /// Has a shard served until it ends.

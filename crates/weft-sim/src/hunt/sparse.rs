@@ -64,7 +64,7 @@ pub async fn run() -> Result<(), String> {
             return Err(format!("after change {number} data are found at {found:?}, expected {blocks:?}"));
         }
     }
-    zero_in_a_hole(&mounts[0], inode, expected.size * BLOCK).await?;
+    zero_where_nothing_is_reserved(&mounts[0], inode, expected.size * BLOCK).await?;
     done(&mounts[0], |files| async move { files.unlink(InodeNumber::ROOT, NAME).await }).await?;
     sleep(PURGED_WITHIN).await;
     tables::check(&stage.bed, FILES).await
@@ -109,14 +109,26 @@ async fn change(
     }
 }
 
-/// Makes the file longer than it ever was, and zeroes some bytes in the middle of a block there.
-async fn zero_in_a_hole(mount: &Rc<Station>, inode: InodeNumber, size: u64) -> Result<(), String> {
+/// Makes the file longer than it ever was, and has a part of a block zeroed there: by itself, or because the
+/// file ends in it and becomes longer.
+async fn zero_where_nothing_is_reserved(
+    mount: &Rc<Station>,
+    inode: InodeNumber,
+    size: u64,
+) -> Result<(), String> {
     let far = size.next_multiple_of(1 << 30) + (1 << 30);
-    with_handle(mount, inode, move |files, handle| async move {
-        files.extend(handle, far + BLOCK).await?;
-        files.zero(handle, far + 1, BLOCK / 2).await
-    })
-    .await
+    if random_below(2) == 0 {
+        let zero = move |files: Files, handle| async move {
+            files.extend(handle, far + BLOCK).await?;
+            files.zero(handle, far + 1, BLOCK / 2).await
+        };
+        return with_handle(mount, inode, zero).await;
+    }
+    for size in [far + 2 * BLOCK, far + 1, far + 2 * BLOCK] {
+        let changes = AttributeChanges { size: Some(size), ..Default::default() };
+        done(mount, move |files| async move { files.change(inode, changes).await.map(drop) }).await?;
+    }
+    Ok(())
 }
 
 async fn with_handle<F: Future<Output = Result<(), FsError>> + 'static>(
