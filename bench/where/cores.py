@@ -52,6 +52,9 @@ DEVICE_SIZE = "2560MiB"
 QUOTA_US, PERIOD_US = 2000, 10000
 LIMITS = pathlib.Path("/sys/fs/cgroup/cpu")
 
+# An idle fabric: how many nodes, threads of each, how long it settles, and how long it is watched, in seconds.
+IDLE_NODES, IDLE_THREADS, IDLE_SETTLE_S, IDLE_S = 4, 8, 15, 20
+
 LOADS = {"read": "read", "write": "write"}
 
 
@@ -307,6 +310,53 @@ def log_bytes(bed):
     return sum(float(line.split()[-1]) for line in lines if line.startswith("weft_drive_log_written_bytes_total"))
 
 
+# What an idle fabric costs
+
+
+def idle_round(options):
+    """The share of a processor that an idle fabric takes, with its manager, and the memory of a node, by its threads."""
+    return {str(threads): idle(options.weft, threads) for threads in (1, IDLE_THREADS)}
+
+
+def idle(weft, threads):
+    """Likewise for one number of threads: each serves one drive."""
+    with tempfile.TemporaryDirectory(prefix="weft-cores-") as folder:
+        started = fabric.call(weft, "up", "--dir", f"{folder}/fabric", "--detach", "--nodes", IDLE_NODES, "--drives", threads, "--threads", threads,
+                              "--drive-size", "192MiB", "--sparse", "--port", fabric.free_port(IDLE_NODES * (fabric.THREADS_MAX + 1)))
+        try:
+            if started.returncode != 0:
+                raise fabric.Trouble(f"an idle fabric could not be started: exit code {started.returncode}")
+            time.sleep(IDLE_SETTLE_S)
+            members = {path.stem: json.loads(path.read_text(encoding="utf-8"))["pid"] for path in pathlib.Path(folder).glob("fabric/run/*.pid")}
+            before, begun = [sum(clocks(pid).values()) for pid in members.values()], time.monotonic_ns()
+            time.sleep(IDLE_S)
+            after, ended = [sum(clocks(pid).values()) for pid in members.values()], time.monotonic_ns()
+            nodes = [resident_bytes(pid) for name, pid in members.items() if name != "manager"]
+            return {"percent": 100 * (sum(after) - sum(before)) / (ended - begun), "node_bytes": statistics.mean(nodes)}
+        finally:
+            fabric.call(weft, "down", "--dir", f"{folder}/fabric")
+
+
+def resident_bytes(process):
+    """The memory of a process that is in use."""
+    status = pathlib.Path(f"/proc/{process}/status").read_text(encoding="utf-8")
+    return int(next(line for line in status.splitlines() if line.startswith("VmRSS:")).split()[1]) * 1024
+
+
+def idle_table(rounds):
+    """The medians of the rounds as a table."""
+    lines = [f"{IDLE_NODES} nodes and a manager, one drive for each thread, nothing asked of them for {IDLE_S} s.", "",
+             "| threads of each node | of one processor | memory of a node, MB | of that each further thread |", "| ---: |" + " ---: |" * 3]
+    median = {threads: {key: statistics.median(round_[threads][key] for round_ in rounds) for key in figures}
+              for threads, figures in rounds[0].items()}
+    first = median["1"]["node_bytes"]
+    for threads, figure in median.items():
+        more = int(threads) - 1
+        further = f"{(figure['node_bytes'] - first) / more / 1e6:.1f}" if more else ""
+        lines.append(f"| {threads} | {figure['percent']:.2f} % | {figure['node_bytes'] / 1e6:.0f} | {further} |")
+    return lines
+
+
 # Fabrics and loads
 
 
@@ -396,6 +446,7 @@ SECTIONS = {
     "pairs": ("Two threads beside each other", pairs_round, pairs_table),
     "balance": ("Balance", balance_round, balance_table),
     "log": ("Logs and flushes of parts", log_round, log_table),
+    "idle": ("An idle fabric", idle_round, idle_table),
 }
 
 if __name__ == "__main__":
