@@ -24,7 +24,7 @@ use weft_fs::{LastingFiles, Mount};
 use weft_fuse::{FuseError, MountOptions, Session, Unmount, mount_at, unmount};
 use weft_rt::sync::{Either, race};
 use weft_rt::{offload, sleep, spawn, timeout};
-use weft_types::with_causes;
+use weft_types::{InodeNumber, with_causes};
 
 /// How far the kernel reads ahead in files that are read in order.
 const READAHEAD_BYTES: u32 = 4 << 20;
@@ -50,6 +50,12 @@ struct Unmounted {
 
 /// Carries out `weft mount` in this process, or has one in the background do it.
 pub(crate) fn mount(args: MountArgs, place: FabricPlace, output: Output) -> Result<(), CliError> {
+    if args.timeout.0.is_zero() {
+        return Err(CliError::Usage {
+            message: "--timeout 0: every operation would fail at once".to_owned(),
+            hint: "say how long an operation may wait for nodes, such as 60s".to_owned(),
+        });
+    }
     check_folder(&args.at)?;
     match args.foreground || args.in_background {
         true => weft_cli::block_on(run(args, place, output)),
@@ -159,6 +165,11 @@ async fn begin(args: &MountArgs, place: &FabricPlace) -> Result<Rc<LastingFiles>
             hint: "`weft fs list` shows those that there are".to_owned(),
         },
         error => CliError::from(error),
+    })?;
+    // A mount that nothing answers would keep every program that looks at it.
+    files.newest().attributes(InodeNumber::ROOT).await.map_err(|error| CliError::Failed {
+        message: format!("file system '{}' is not mounted: {error}", args.name),
+        hint: "its nodes do not answer: `weft status` says which are missing".to_owned(),
     })?;
     Ok(Rc::new(files))
 }
