@@ -668,7 +668,8 @@ impl<S: Shards> OpenFile<S> {
         let end = self.end(offset, length)?;
         let _under_way = self.begin(HoldMode::Write).await?;
         // A part of a block is written, so the space behind it must not be given back at that time.
-        let _turn = self.turn.lock().await;
+        let turn = self.turn.lock().await;
+        let _turn = (!mutated(Mutation::GivenBackUnderWay)).then_some(turn);
         if offset >= end.min(self.size.get()) {
             return Ok(());
         }
