@@ -13,7 +13,7 @@ use weft_wire::files::FileError;
 /// Names that are removed at the same time.
 const AT_ONCE: usize = 64;
 
-/// How often it is said how many they are: after so many names.
+/// The count is shown again after so many names.
 const SAID_EVERY: u64 = 256;
 
 /// A removal that goes on.

@@ -104,7 +104,7 @@ pub(crate) struct MayHave {
 }
 
 impl MayHave {
-    /// Whether a file may be one of them. One that a directory keeps has its only name there.
+    /// Whether a file may be one of them. A file that a directory keeps has its only name in it.
     pub(crate) fn has(&self, inode: InodeNumber, kept_by: KeptBy) -> bool {
         let may_be_in_one = match kept_by {
             KeptBy::AllNames => !self.any_in.is_empty(),

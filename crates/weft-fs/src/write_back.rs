@@ -35,7 +35,7 @@ pub(crate) struct WriteBack {
 }
 
 impl WriteBack {
-    /// From now on so many bytes may be kept back, whatever was said before; `None`: any number.
+    /// Sets how many bytes may be kept back from now on; `None`: any number.
     pub(crate) fn allow(&self, bytes: Option<u64>) {
         self.allowance.set(bytes);
     }
