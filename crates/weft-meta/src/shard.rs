@@ -10,7 +10,7 @@ use crate::log::{BATCH_BYTES_MAX, Log};
 use crate::medium::{Medium, read_whole};
 use crate::place::{LOG_BLOCK, LOG_BLOCKS, LOG_BLOCKS_LEAST, Places, SUPERBLOCKS};
 use crate::recalls::{Recalls, Wanted, in_the_way, who_knows};
-use crate::record::{Inode, Part, ShardRecord};
+use crate::record::{Inode, Part, ShardRecord, Value, decode_hold};
 use crate::running_check::RunningCheck;
 use crate::superblock::{FEATURES, ShardName, Superblock, newest};
 use crate::tables::Tables;
@@ -26,7 +26,7 @@ use weft_rules::{Mutation, mutated};
 use weft_types::limits::META_BATCH_BLOCKS_MAX;
 use weft_types::{Attributes, BLOCK_SIZE, FileKind, FileTime, InodeNumber, SessionId};
 use weft_wire::Encoder;
-use weft_wire::files::{Answer, FileError, FileRequest, LockOwner, Operation};
+use weft_wire::files::{Answer, FileError, FileRequest, HoldMode, LockOwner, Operation};
 
 /// What a new shard is.
 #[derive(Clone, Copy, Debug)]
@@ -357,10 +357,15 @@ impl<M: Medium> Shard<M> {
                 ) => Some(session),
                 _ => None,
             };
-            let over = kept.map(|(key, _)| key).filter(|key| of_session(key).is_some_and(&is_over));
-            let keys: Vec<Key> = over.take(PURGED_ITEMS + 1).cloned().collect();
-            let is_all = keys.len() <= PURGED_ITEMS;
-            (keys.into_iter().take(PURGED_ITEMS).map(Change::Delete).collect::<Vec<_>>(), is_all)
+            let over = kept.filter(|(key, _)| of_session(key).is_some_and(&is_over));
+            let over: Vec<(&Key, &Value)> = over.take(PURGED_ITEMS + 1).collect();
+            let is_all = over.len() <= PURGED_ITEMS;
+            let mut changes = Vec::with_capacity(over.len());
+            for (key, value) in over.into_iter().take(PURGED_ITEMS) {
+                changes.extend(changed_by_writer(&tables, key, value));
+                changes.push(Change::Delete(key.clone()));
+            }
+            (changes, is_all)
         };
         if !changes.is_empty() {
             inner.change(&changes);
@@ -470,6 +475,23 @@ fn wanted_lock(request: &FileRequest) -> Option<WantedLock> {
         Operation::Lock(inode, lock) => Some(WantedLock { session: request.session, inode, lock }),
         _ => None,
     }
+}
+
+/// What becomes of a file when the hold of a session that is over is forgotten: that session may have
+/// written data without a word to the shard. Kernels that have pages of the file see by its time that they
+/// are old (F5).
+fn changed_by_writer(tables: &Tables, key: &Key, value: &Value) -> Option<Change> {
+    let Some(KeyParts::Held(inode, _)) = key.parts() else { return None };
+    let may_have_written = decode_hold(value).expect("values are checked") == HoldMode::Write;
+    let mut found = tables.inode(inode).filter(|found| may_have_written && !found.is_directory())?;
+    if mutated(Mutation::WritesForgotten) {
+        return None;
+    }
+    let attributes = &mut found.attributes;
+    attributes.modified = attributes.modified.next();
+    attributes.changed = attributes.changed.max(attributes.modified);
+    attributes.revision += 1;
+    Some(Change::Put(Key::inode(inode), found.encode()))
 }
 
 /// Whether an inode has no name, and never gets one: who gives it one has to have it open.

@@ -149,6 +149,7 @@ mutations! {
     GivenBackUntold, "F4", "given-back-untold", "A lease goes back without the size that was written.";
     NoSelfFence, "F5", "no-self-fence", "A mount that hears from no server goes by its leases.";
     EvictNoWait, "F5", "evict-no-wait", "Leases of a session that is over are taken at once.";
+    WritesForgotten, "F5", "writes-forgotten", "A writer is forgotten, and the time of its file stays.";
     LeavingsSeen, "F8", "leavings-seen", "A file grows over what lies behind its end.";
     WriteUnreserved, "F8", "write-unreserved", "Bytes are written whose end the shard does not know.";
     ZeroesUnreserved, "F8", "zeroes-unreserved", "A part of a block is zeroed where nothing is reserved.";

@@ -105,6 +105,15 @@ impl FileTime {
         FileTime { seconds: (us / 1_000_000) as i64, nanoseconds: (us % 1_000_000) as u32 * 1000 }
     }
 
+    /// The next time that differs: a nanosecond later.
+    #[must_use]
+    pub fn next(self) -> FileTime {
+        match self.nanoseconds + 1 {
+            FileTime::SECOND => FileTime { seconds: self.seconds.saturating_add(1), nanoseconds: 0 },
+            nanoseconds => FileTime { nanoseconds, ..self },
+        }
+    }
+
     /// Milliseconds after 1970-01-01T00:00:00Z; 0 of a time before.
     pub fn as_ms(self) -> u64 {
         let seconds = u64::try_from(self.seconds).unwrap_or(0);

@@ -162,6 +162,33 @@ pub async fn run_unsaid() -> Result<(), String> {
     }
 }
 
+/// A mount dies as soon as a write is durable. The shard has not heard of the write, but others have to see that
+/// the file has changed: their kernels have pages of it, and go by its time.
+///
+/// # Errors
+/// If the file seems to be as it was.
+pub async fn run_died() -> Result<(), String> {
+    let _know_files = KnowFiles::begin();
+    let stage = Stage::set_with_sessions(3, 2, 300).await;
+    stage.bed.create_file_system(FILES, 2, 1).await;
+    let [writer, other] = [0, 1].map(|host| Station::start(&stage.bed, FILES, host, PATIENCE));
+    done(&writer, write_first).await?;
+    let look = |files: Files| async move { files.find(InodeNumber::ROOT, NAME).await };
+    let before = done(&other, look).await?;
+    done(&writer, |files| async move {
+        let inode = files.find(InodeNumber::ROOT, NAME).await?.inode;
+        let handle = files.open(inode, HowToOpen { writes: true, ..HowToOpen::default() }).await?;
+        files.write_through(handle, 0, vec![block(2)]).await
+    })
+    .await?;
+    writer.mount_anew();
+    let after = done(&other, look).await?;
+    match (after.modified != before.modified, after.revision > before.revision) {
+        (true, true) => Ok(()),
+        _ => Err("a file was written by a mount that has died, and seems to be as it was".to_owned()),
+    }
+}
+
 pub(super) async fn done<T: 'static, F: Future<Output = Result<T, FsError>> + 'static>(
     station: &Rc<Station>,
     job: impl FnOnce(Files) -> F + 'static,

@@ -98,6 +98,8 @@ pub enum Scenario {
     SharedFiles,
     /// A mount is cut off until another one has what it held.
     Fenced,
+    /// A mount dies as soon as its write is durable, and others have seen the file before.
+    DiedAfterWrite,
     /// A mount and its kernel keep names that another mount changes.
     NamesKept,
     /// A mount that is alone reads a file that loses its name.
@@ -214,6 +216,7 @@ pub fn run_seed(
                     Scenario::Sparse => sparse::run().await,
                     Scenario::UnsaidInLease => unsaid::run().await,
                     Scenario::Fenced => fenced::run().await,
+                    Scenario::DiedAfterWrite => fenced::run_died().await,
                     Scenario::SharedFiles => files::run_shared().await,
                 }
             };

@@ -412,6 +412,7 @@ pub const HUNTS: &[Hunt] = &[
     hunt(&[DirectoryNotRecalled], Scenario::DirectoryKept, 20),
     hunt(&[DirectoryKept], Scenario::DirectoryKept, 20),
     hunt(&[WrittenLasts], Scenario::DirectoryKept, 20),
+    hunt(&[WritesForgotten], Scenario::DiedAfterWrite, 20),
     hunt(&[LockUnseen], Scenario::Counters, 20),
     hunt(&[LockKept], Scenario::Shard, 100),
     hunt(&[HandlesOutlive], Scenario::Renewed, 20),
