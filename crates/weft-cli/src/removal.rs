@@ -13,7 +13,7 @@ use weft_wire::files::FileError;
 /// Names that are removed at the same time.
 const AT_ONCE: usize = 64;
 
-/// The count is shown again after so many names.
+/// Removed names between two reports of progress.
 const SAID_EVERY: u64 = 256;
 
 /// A removal that goes on.

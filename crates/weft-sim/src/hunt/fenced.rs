@@ -162,8 +162,8 @@ pub async fn run_unsaid() -> Result<(), String> {
     }
 }
 
-/// A mount dies as soon as a write is durable. The shard has not heard of the write, but others have to see that
-/// the file has changed: their kernels have pages of it, and go by its time.
+/// A mount dies as soon as a write is durable. The shard has not heard of the write, but others have to see
+/// that the file has changed: their kernels have pages of it, and go by its time.
 ///
 /// # Errors
 /// If the file seems to be as it was.
