@@ -186,6 +186,12 @@ impl Files {
         self.look(b"", Operation::Attributes(inode)).await
     }
 
+    /// Whether what a kernel has read of an open file by now may be older than what another mount has written.
+    /// It counts as dropped from now on.
+    pub fn take_old_pages(&self, inode: InodeNumber) -> bool {
+        self.0.open.get(inode).is_some_and(|file| file.take_old_pages())
+    }
+
     /// Changes attributes. A file that becomes shorter gives its space back.
     ///
     /// # Errors

@@ -86,6 +86,8 @@ pub(crate) struct OpenFile<S> {
     mode_turn: Mutex<()>,
     /// The mode is given up: nothing begins under it.
     is_given_up: Cell<bool>,
+    /// Another mount may have written since somebody here has read.
+    has_old_pages: Cell<bool>,
     /// What is under way under the mode.
     under_way: Cell<u64>,
     /// The mode has changed, or nothing is under way any more.
@@ -192,6 +194,7 @@ impl<S: Shards> OpenFile<S> {
             unsaid: Cell::new(unsaid),
             mode_turn: Mutex::new(()),
             is_given_up: Cell::new(false),
+            has_old_pages: Cell::new(false),
             under_way: Cell::new(0),
             progress: Notify::default(),
             size: Cell::new(attributes.size),
@@ -314,6 +317,11 @@ impl<S: Shards> OpenFile<S> {
         self.mode.get() >= Some(mode) && !self.is_given_up.get() && self.hearing.is_sure_for(Duration::ZERO)
     }
 
+    /// Whether what was read of it by now may be old. It counts as dropped from now on.
+    pub(crate) fn take_old_pages(&self) -> bool {
+        self.has_old_pages.take()
+    }
+
     /// Something was done that may have changed attributes, and its answer does not say which.
     pub(crate) fn is_known_no_more(&self) {
         self.is_known.set(false);
@@ -337,6 +345,9 @@ impl<S: Shards> OpenFile<S> {
     /// Gives up all that exceeds this mode. The caller holds `mode_turn`.
     async fn give_up(&self, keeps: HoldMode) -> Result<(), FsError> {
         let _given_up = self.wait_until_idle().await;
+        if keeps == HoldMode::Open {
+            self.has_old_pages.set(true);
+        }
         let _turn = self.turn.lock().await;
         match (mutated(Mutation::GivenBackUntold), mutated(Mutation::GivenBackUnwritten)) {
             (true, _) => {}

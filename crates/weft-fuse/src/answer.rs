@@ -37,6 +37,14 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
+    /// Bytes behind the header.
+    pub(crate) fn length(&self) -> usize {
+        match &self.body {
+            AnswerBody::Bytes(bytes) => bytes.len(),
+            AnswerBody::Data(parts) => parts.iter().map(|part| part.len()).sum(),
+        }
+    }
+
     /// Bytes.
     pub(crate) fn bytes(bytes: Vec<u8>) -> Answer {
         Answer { body: AnswerBody::Bytes(bytes), gives: Vec::new(), opens: None }

@@ -6,7 +6,7 @@ use crate::answer::{Answer, AnswerBody};
 use crate::error::FuseError;
 use crate::mounts::{MountOptions, Mounted};
 use crate::proto::{Field, InHeader, InitIn, InitOut, MAJOR, MINOR, MINOR_OLDEST, OutHeader, WriteIn};
-use crate::proto::{init, op};
+use crate::proto::{NotifyInvalInodeOut, init, notify, op};
 use crate::tree::Errno;
 use rustix::fs::{Mode, OFlags};
 use std::io::{self, IoSlice};
@@ -14,6 +14,7 @@ use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
 use weft_rt::{BufMut, IO_ALIGN, Readiness, offload};
+use weft_types::InodeNumber;
 
 /// The most data of one READ or WRITE: the largest request of a volume's data path.
 pub(crate) const DATA_BYTES: usize = 1 << 20;
@@ -156,7 +157,7 @@ impl Device {
                 vec![&joined]
             }
         };
-        let length = OutHeader::BYTES + parts.iter().map(|part| part.len()).sum::<usize>();
+        let length = OutHeader::BYTES + answer.map_or(0, Answer::length);
         let mut head = Vec::with_capacity(OutHeader::BYTES);
         OutHeader { len: length as u32, error, unique }.put(&mut head);
         let mut slices = Vec::with_capacity(1 + parts.len());
@@ -170,6 +171,28 @@ impl Device {
             }
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// Has the kernel drop all pages that it has of an inode, and returns when it has done so. Pages that are
+    /// being read or written are waited for, and so are their requests: call it on the helper thread, and
+    /// answer these meanwhile.
+    ///
+    /// # Errors
+    /// Those of the kernel.
+    pub(crate) async fn drop_pages(&self, inode: InodeNumber) -> io::Result<()> {
+        let kernel = rustix::io::fcntl_dupfd_cloexec(&self.file, 0)?;
+        offload(move || {
+            let length = (OutHeader::BYTES + NotifyInvalInodeOut::BYTES) as u32;
+            let mut message = Vec::with_capacity(length as usize);
+            OutHeader { len: length, error: notify::INVAL_INODE, unique: 0 }.put(&mut message);
+            NotifyInvalInodeOut { ino: inode.0, off: 0, len: 0 }.put(&mut message);
+            match rustix::io::write(&kernel, &message) {
+                // It does not know the inode, or not any more.
+                Ok(_) | Err(rustix::io::Errno::NOENT | rustix::io::Errno::NODEV) => Ok(()),
+                Err(error) => Err(error.into()),
+            }
+        })
+        .await
     }
 
     /// Reads INIT and answers it. The kernel holds back all other requests until then.

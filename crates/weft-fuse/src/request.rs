@@ -74,12 +74,13 @@ pub(crate) struct Opening {
     pub(crate) kills_set_id: bool,
 }
 
-/// The operations, with what they need.
+/// The operations, with what they need. Attributes are asked for `before_read` by the kernel before it reads pages
+/// of an open file that it may have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum FuseOperation {
     Lookup(LookupName),
     Forget(Vec<(InodeNumber, u64)>),
-    Attributes,
+    Attributes { before_read: bool },
     Statx,
     Change { changes: AttributeChanges, handle: Option<u64>, kills_set_id: bool },
     Target,
@@ -121,7 +122,7 @@ impl FuseOperation {
         matches!(
             self,
             FuseOperation::Lookup(_)
-                | FuseOperation::Attributes
+                | FuseOperation::Attributes { .. }
                 | FuseOperation::Statx
                 | FuseOperation::Target
                 | FuseOperation::Read { .. }
@@ -230,7 +231,10 @@ fn decode_operation(header: &InHeader, mut f: Fields<'_>, terms: Terms) -> Resul
             FuseOperation::Forget(vec![(InodeNumber(header.nodeid), f.take::<ForgetIn>()?.nlookup)])
         }
         op::BATCH_FORGET => decode_forgets(f)?,
-        op::GETATTR => f.take::<GetattrIn>().map(|_| FuseOperation::Attributes)?,
+        op::GETATTR => {
+            let before_read = f.take::<GetattrIn>()?.getattr_flags & GETATTR_FH != 0;
+            FuseOperation::Attributes { before_read }
+        }
         op::STATX => f.take::<StatxIn>().map(|_| FuseOperation::Statx)?,
         op::SETATTR => decode_change(f.take()?)?,
         op::READLINK => FuseOperation::Target,

@@ -32,7 +32,7 @@ pub(crate) async fn carry_out<T: Tree>(tree: &T, request: FuseRequest, data: Buf
     let kept = keeps(tree);
     Ok(match request.operation {
         FuseOperation::Lookup(name) => return look_up(tree, node, name).await,
-        FuseOperation::Attributes => Answer::attributes(&tree.attributes(node).await?, kept()),
+        FuseOperation::Attributes { .. } => Answer::attributes(&tree.attributes(node).await?, kept()),
         FuseOperation::Statx => Answer::statx(&tree.attributes(node).await?, kept()),
         FuseOperation::Change { changes, handle, kills_set_id } => {
             let changes = without_killed(tree, node, changes, kills_set_id).await?;
@@ -93,9 +93,9 @@ async fn carry_out_on_data<T: Tree>(
 ) -> Reply<Answer> {
     Ok(match operation {
         FuseOperation::Read { handle, offset, length } => {
-            let data = tree.read(inode, handle, offset, length).await?;
-            match data.iter().map(|part| part.len()).sum::<usize>() <= length as usize {
-                true => Answer::data(data),
+            let read = Answer::data(tree.read(inode, handle, offset, length).await?);
+            match read.length() <= length as usize {
+                true => read,
                 false => return Err(Errno(libc::EIO)),
             }
         }

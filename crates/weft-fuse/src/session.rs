@@ -10,6 +10,7 @@ use crate::lookups::Lookups;
 use crate::mounts::{MountOptions, Mounted};
 use crate::request::{FuseOperation, FuseRequest, Refusal};
 use crate::service::carry_out;
+use crate::taken::Taken;
 use crate::tree::{Errno, Reply, Tree};
 use rustc_hash::FxHashMap;
 use std::cell::{Cell, RefCell};
@@ -19,6 +20,7 @@ use std::rc::Rc;
 use std::time::Duration;
 use weft_rt::sync::{Either, Notify, race};
 use weft_rt::{Buf, BufMut, sleep, spawn, yield_now};
+use weft_types::InodeNumber;
 use weft_types::limits::{FUSE_LOCK_WAITS_MAX, FUSE_REQUESTS_MAX};
 use weft_wire::files::{FileLock, LockFamily};
 
@@ -57,6 +59,37 @@ impl Drop for LockWait<'_> {
     }
 }
 
+/// The file that the kernel learns something of by the answer to a request.
+#[derive(Clone, Copy)]
+struct Touched {
+    inode: InodeNumber,
+    /// It is a question before pages are read.
+    before_read: bool,
+    /// Bytes that are to be read.
+    reads: Option<u32>,
+}
+
+impl Touched {
+    fn by(request: &FuseRequest) -> Touched {
+        let inode = match request.operation {
+            FuseOperation::Copy { to, .. } => to.inode,
+            _ => request.node,
+        };
+        let before_read = matches!(request.operation, FuseOperation::Attributes { before_read: true });
+        let reads = match request.operation {
+            FuseOperation::Read { length, .. } => Some(length),
+            _ => None,
+        };
+        Touched { inode, before_read, reads }
+    }
+
+    /// Whether the kernel has got all the bytes that it has asked for: from fewer it learns a size.
+    fn is_whole_read(&self, reply: &Reply<Answer>) -> bool {
+        let Some(length) = self.reads else { return false };
+        reply.as_ref().is_ok_and(|answer| answer.length() == length as usize)
+    }
+}
+
 /// How the kernel has ended the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
@@ -72,6 +105,7 @@ struct Shared<T> {
     terms: Terms,
     tree: Rc<T>,
     lookups: Lookups,
+    taken: Taken,
     /// Requests that are not answered, by the kernel's number: whether the caller was interrupted.
     in_flight: RefCell<FxHashMap<u64, bool>>,
     /// A caller was interrupted, or the mount has ended.
@@ -98,6 +132,7 @@ impl<T: Tree> Session<T> {
             terms,
             tree,
             lookups: Lookups::default(),
+            taken: Taken::default(),
             in_flight: RefCell::default(),
             interrupts: Notify::default(),
             has_ended: Cell::new(false),
@@ -139,6 +174,7 @@ impl<T: Tree> Shared<T> {
                 match self.device.read(&mut buffer) {
                     Ok(Some(length)) => buffer = self.take(buffer, length),
                     Ok(None) => {
+                        self.taken.is_empty_now();
                         is_empty = true;
                         break;
                     }
@@ -224,11 +260,18 @@ impl<T: Tree> Shared<T> {
 
     /// Starts the task of a request.
     fn begin(self: &Rc<Self>, request: FuseRequest, data: Buf) {
-        let shared = self.clone();
+        let (shared, looks) = (self.clone(), self.taken.looks());
         self.in_flight.borrow_mut().insert(request.unique, false);
+        if let FuseOperation::Release { .. } = request.operation {
+            self.taken.close(request.node);
+        }
         spawn(async move {
-            let unique = request.unique;
+            let (unique, touched) = (request.unique, Touched::by(&request));
             let reply = shared.carry_out(request, data).await;
+            if touched.before_read && reply.is_ok() {
+                shared.have_old_pages_dropped(touched.inode, looks).await;
+            }
+            shared.note(touched, &reply);
             let refused = shared.send(unique, &reply);
             if let (true, Ok(answer)) = (refused, reply) {
                 shared.take_back(answer).await;
@@ -294,6 +337,28 @@ impl<T: Tree> Shared<T> {
         }
     }
 
+    /// The pages of a file are going to be read, after the answer to a question that was read after so many
+    /// looks at the device. The kernel compares size and time with those that it has, and drops pages that
+    /// are old. If it may throw that answer away, it is told to drop them.
+    async fn have_old_pages_dropped(&self, inode: InodeNumber, looks: u64) {
+        let Some(turn) = self.taken.turn_in_doubt(inode, looks) else { return };
+        let _turn = turn.lock().await;
+        if self.tree.take_old_pages(inode)
+            && let Err(error) = self.device.drop_pages(inode).await
+        {
+            tracing::warn!(%inode, %error, "the kernel does not drop old pages of a file");
+        }
+    }
+
+    /// An answer is sent now: the kernel learns something of these files by it.
+    fn note(&self, touched: Touched, reply: &Reply<Answer>) {
+        reply.iter().filter_map(|answer| answer.opens).for_each(|(inode, _)| self.taken.open(inode));
+        if !touched.is_whole_read(reply) {
+            let given = reply.iter().flat_map(|answer| &answer.gives);
+            given.chain([&touched.inode]).for_each(|inode| self.taken.tell(*inode));
+        }
+    }
+
     /// Sends an answer; whether the kernel has not taken it.
     fn send(&self, unique: u64, reply: &Reply<Answer>) -> bool {
         let given = reply.as_ref().map_or(&[][..], |answer| &answer.gives);
@@ -313,6 +378,7 @@ impl<T: Tree> Shared<T> {
             self.lookups.forget(inode, 1).inspect(|all| self.tree.forget(inode, *all));
         }
         if let Some((inode, handle)) = answer.opens {
+            self.taken.close(inode);
             self.tree.release(inode, handle).await;
         }
     }

@@ -166,6 +166,13 @@ pub trait Tree: 'static {
     /// Attributes of an inode.
     fn attributes(&self, inode: InodeNumber) -> impl Future<Output = Reply<Attributes>>;
 
+    /// Whether the kernel may have pages of an open file that are older than what another client has written
+    /// to it. They count as dropped from now on: the kernel is made to drop them.
+    fn take_old_pages(&self, inode: InodeNumber) -> bool {
+        let _ = inode;
+        false
+    }
+
     /// Changes attributes; returns them after that. With a handle if an open file is what its user has named.
     fn change(
         &self,

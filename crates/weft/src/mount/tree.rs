@@ -170,6 +170,11 @@ impl Tree for FilesTree {
         self.look(async |files| files.attributes(inode).await).await
     }
 
+    fn take_old_pages(&self, inode: InodeNumber) -> bool {
+        // What is open in a session that is over can be read no more.
+        self.files.newest().take_old_pages(inode)
+    }
+
     async fn change(
         &self,
         inode: InodeNumber,
