@@ -2,7 +2,8 @@
 //! after another.
 
 use std::collections::BTreeMap;
-use weft_types::{FileKind, InodeNumber};
+use weft_types::limits::FILE_BYTES_MAX;
+use weft_types::{FileKind, FileTime, InodeNumber};
 use weft_wire::files::*;
 
 /// A file, a directory or what else there is.
@@ -21,6 +22,8 @@ struct Node {
     parent: u64,
     is_unnamed: bool,
     is_held: bool,
+    /// It is held to write.
+    may_write: bool,
     /// A directory that is held to read.
     is_kept: bool,
     reserved_end: u64,
@@ -34,7 +37,7 @@ const LOCK_UNITS: u64 = 12;
 impl Node {
     /// It is not held any more.
     fn give_back(&mut self) {
-        (self.is_held, self.is_kept) = (false, false);
+        (self.is_held, self.is_kept, self.may_write) = (false, false, false);
         self.locks.clear();
     }
 
@@ -172,7 +175,11 @@ impl FileModel {
                 Operation::Release(self.any_inode(dice), changes)
             }
             _ if dice(2) == 0 => Operation::Unreserve(self.any_inode(dice), dice(3) << dice(62)),
-            _ => Operation::Reserve(self.any_inode(dice), dice(3) << dice(62)),
+            _ if dice(2) == 0 => Operation::Reserve(self.any_inode(dice), dice(3) << dice(62)),
+            _ => {
+                let time = FileTime { seconds: dice(9) as i64, nanoseconds: 0 };
+                Operation::Grow(self.any_inode(dice), dice(3) << dice(62), time)
+            }
         }
     }
 
@@ -367,7 +374,7 @@ impl FileModel {
                 let made = self.create(at, made);
                 if made.is_ok() {
                     let node = self.change(0);
-                    (node.is_held, node.reserved_end) = (true, *end);
+                    (node.is_held, node.may_write, node.reserved_end) = (true, true, *end);
                 }
                 made
             }
@@ -405,6 +412,7 @@ impl FileModel {
             other if other.is_of_server() => Ok(Expected::Done),
             Operation::Reserve(inode, end) => self.move_end(*inode, *end, u64::max),
             Operation::Unreserve(inode, end) => self.move_end(*inode, *end, u64::min),
+            Operation::Grow(inode, size, _) => self.grow(*inode, *size),
             Operation::Lock(..) | Operation::Unlock(..) | Operation::FindLock(..) => {
                 self.carry_out_on_locks(operation)
             }
@@ -426,7 +434,20 @@ impl FileModel {
             node if node.kind == DIRECTORY && inode != InodeNumber::ROOT => Err(FileError::IsDirectory),
             _ => {
                 let node = self.change(inode.0);
-                (node.is_held, node.is_kept) = (true, false);
+                (node.is_held, node.is_kept, node.may_write) = (true, false, false);
+                Ok(self.seen(inode.0))
+            }
+        }
+    }
+
+    fn grow(&mut self, inode: InodeNumber, size: u64) -> Result<Expected, FileError> {
+        match self.node(inode)? {
+            node if !node.may_write => Err(FileError::Stale),
+            node if node.kind != REGULAR => Err(FileError::Invalid),
+            _ if size > FILE_BYTES_MAX => Err(FileError::TooLarge),
+            _ => {
+                let node = self.change(inode.0);
+                node.size = node.size.max(size);
                 Ok(self.seen(inode.0))
             }
         }
@@ -555,6 +576,7 @@ impl FileModel {
             parent: directory.0,
             is_unnamed: names == 0,
             is_held: names == 0,
+            may_write: names == 0,
             ..Node::default()
         };
         self.nodes.insert(0, node);

@@ -271,7 +271,7 @@ async fn clients(place: &FabricPlace, name: &str, output: Output) -> Result<(), 
             wants: match wait.keeps {
                 None => "lock",
                 Some(HoldMode::Write) => "word",
-                Some(HoldMode::Open | HoldMode::Read) => "hold",
+                Some(HoldMode::Open | HoldMode::Read | HoldMode::Shared) => "hold",
             },
             waited_ms: wait.waited_ms,
         })

@@ -134,7 +134,7 @@ impl<S: Shards> Caller<S> {
         let answer = match operation.changes() {
             false => timeout(self.0.patience, inner.look(shard, operation)).await.ok(),
             true => {
-                let going = spawn(async move { inner.change(shard, operation).await });
+                let going = spawn(async move { inner.change(shard, operation, true).await });
                 timeout(self.0.patience, going).await.ok().and_then(Result::ok)
             }
         };
@@ -149,8 +149,17 @@ impl<S: Shards> Caller<S> {
     pub async fn call_to_end(&self, shard: u16, operation: Operation) -> Result<Answer, FsError> {
         match operation.changes() {
             false => self.0.look(shard, operation).await,
-            true => self.0.change(shard, operation).await,
+            true => self.0.change(shard, operation, true).await,
         }
+    }
+
+    /// As [`Caller::call_to_end`], for an operation that changes something, but does not wait for what others
+    /// hold: the answer is [`FileError::Busy`] then, and nothing has happened.
+    ///
+    /// # Errors
+    /// As [`Caller::call_to_end`].
+    pub(crate) async fn attempt(&self, shard: u16, operation: Operation) -> Result<Answer, FsError> {
+        self.0.change(shard, operation, false).await
     }
 
     /// Waits until nothing is in the way of an operation, for as long as it takes. A caller that stops
@@ -241,8 +250,14 @@ impl<S: Shards> Inner<S> {
         })
     }
 
-    /// Carries out an operation that changes something, and has what is kept follow it.
-    async fn change(self: &Rc<Self>, shard: u16, operation: Operation) -> Result<Answer, FsError> {
+    /// Carries out an operation that changes something, and has what is kept follow it. `waits`: for what
+    /// others hold.
+    async fn change(
+        self: &Rc<Self>,
+        shard: u16,
+        operation: Operation,
+        waits: bool,
+    ) -> Result<Answer, FsError> {
         if let Operation::Create(at, _) | Operation::CreateOpen(at, ..) = &operation
             && self.kept.wants_xattrs(at.directory)
         {
@@ -251,7 +266,10 @@ impl<S: Shards> Inner<S> {
             spawn(async move { inner.look_once(shard, Operation::XattrNames(directory)).await });
         }
         let change = self.kept.begin_change(&operation);
-        let answer = self.change_in_turn(shard, &operation).await;
+        let answer = match waits {
+            true => self.change_in_turn(shard, &operation).await,
+            false => self.change_once(shard, operation.clone()).await,
+        };
         self.kept.end_change(&change, &operation, answer.as_ref().ok());
         answer
     }

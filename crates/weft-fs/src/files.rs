@@ -12,6 +12,7 @@ use crate::mount::Mount;
 use crate::namespace::Namespace;
 use crate::open_file::{OpenFile, RESERVED_STEP};
 use crate::open_files::{Handle, OpenFiles};
+use crate::shared::Need;
 use crate::write_back::write_back_early;
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -162,9 +163,10 @@ impl Files {
     }
 
     /// How often the shard has changed the inode of a handle, as far as this mount knows: never less than at
-    /// the open.
+    /// the open. None if another mount may know of more.
     pub fn revision(&self, handle: u64) -> Option<u64> {
-        self.file_of(handle).ok().map(|file| file.revision())
+        let file = self.file_of(handle).ok().filter(|file| !file.is_only_open());
+        file.map(|file| file.revision())
     }
 
     /// What has a name.
@@ -186,10 +188,21 @@ impl Files {
         self.look(b"", Operation::Attributes(inode)).await
     }
 
-    /// Whether what a kernel has read of an open file by now may be older than what another mount has written.
-    /// It counts as dropped from now on.
+    /// Whether what a kernel has read of an open file by now may be older than what another mount has
+    /// written. It counts as dropped from now on.
     pub fn take_old_pages(&self, inode: InodeNumber) -> bool {
         self.0.open.get(inode).is_some_and(|file| file.take_old_pages())
+    }
+
+    /// Permissions of an inode. Of an open file nobody is asked who writes it, too.
+    ///
+    /// # Errors
+    /// If it is gone.
+    pub async fn permissions(&self, inode: InodeNumber) -> Result<u16, FsError> {
+        match self.0.open.get(inode).and_then(|file| file.permissions()) {
+            Some(known) => Ok(known),
+            None => self.attributes(inode).await.map(|found| found.mode),
+        }
     }
 
     /// Changes attributes. A file that becomes shorter gives its space back.
@@ -414,7 +427,7 @@ impl Files {
         let file = self.file_of(handle)?;
         // What has to be written back is so to its end, too.
         let is_written = !file.has_part(offset, offset.saturating_add(length));
-        match file.is_ready(HoldMode::Read) && is_written {
+        match file.is_ready(Need::Look) && !file.is_shared() && is_written {
             true => file.read(offset, length).await,
             // What is asked of the shard is asked to the end, also for a caller that is killed.
             false => self.to_end(|_| async move { file.read(offset, length).await }).await,

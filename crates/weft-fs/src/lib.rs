@@ -22,6 +22,7 @@ mod namespace;
 mod open_file;
 mod open_files;
 mod path;
+mod shared;
 mod turns;
 mod untold;
 mod write_back;

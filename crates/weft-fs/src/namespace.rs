@@ -8,7 +8,8 @@ use std::time::Duration;
 use weft_types::limits::LISTED_ENTRIES_MAX;
 use weft_types::{Attributes, FileKind, InodeNumber};
 use weft_wire::files::{
-    Answer, AttributeChanges, FileError, Listed, ListedEntry, NameIn, NewInode, Operation, RenameMode,
+    Answer, AttributeChanges, FileError, HoldMode, Listed, ListedEntry, NameIn, NewInode, Operation,
+    RenameMode,
 };
 
 /// Symbolic links that are followed on the way to one file, as Linux does.
@@ -318,6 +319,21 @@ impl<S: Shards> Namespace<S> {
             false => self.caller.call(inode.shard(), operation).await?,
         };
         succeeded(path, answer)
+    }
+
+    /// Takes a mode of an inode if nothing that others hold is in the way; none otherwise.
+    pub(crate) async fn hold_if_free(
+        &self,
+        inode: InodeNumber,
+        mode: HoldMode,
+    ) -> Result<Option<Attributes>, FsError> {
+        match self.caller.attempt(inode.shard(), Operation::Hold(inode, mode)).await? {
+            Answer::Failed(FileError::Busy) => Ok(None),
+            answer => match succeeded(b"", answer)? {
+                Answer::Attributes(found) => Ok(Some(found)),
+                _ => Err(FsError::OtherAnswer { shard: inode.shard() }),
+            },
+        }
     }
 
     /// Waits until nothing is in the way of an operation. May be dropped.

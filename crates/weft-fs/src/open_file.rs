@@ -9,8 +9,8 @@
 //! and a file is made shorter before its bytes are given back. So a failure in between leaves bytes behind
 //! the end. They are never read: before a file grows over them, zeroes are written there.
 //!
-//! What programs write is kept for a while (`write_back.rs`): the size here counts it, and the shard hears
-//! of a size after the data are durable.
+//! What programs write is kept for a while (`write_back.rs`): the size here counts it, and the shard hears of
+//! a size after the data are durable. What several mounts write at the same time is not kept (`shared.rs`).
 //!
 //! Run every call that changes the file to its end, even if its caller does not wait any more. It keeps
 //! its turn until the shard has answered, so that no late change comes after a newer one.
@@ -22,6 +22,7 @@ use crate::hearing::Hearing;
 use crate::kept_names::KeptBy;
 use crate::lockers::Lockers;
 use crate::namespace::Namespace;
+use crate::shared::{Contest, Need};
 use crate::untold::Untold;
 use crate::write_back::{Lost, WriteBack};
 use std::cell::{Cell, RefCell};
@@ -46,7 +47,7 @@ const NEAR_BYTES: u64 = 1 << 30;
 const LOOK_FIRST: u64 = 4 << 20;
 const LOOK_MOST: u64 = 1 << 30;
 
-const BLOCK: u64 = BLOCK_SIZE as u64;
+pub(crate) const BLOCK: u64 = BLOCK_SIZE as u64;
 
 /// Who uses a file, and how often.
 pub(crate) struct OpenFile<S> {
@@ -79,36 +80,38 @@ pub(crate) struct OpenFile<S> {
     pub(crate) made_as: RefCell<Option<NameIn>>,
     hearing: Rc<Hearing>,
     /// What the mount may do with it. None if it is not open.
-    mode: Cell<Option<HoldMode>>,
+    pub(crate) mode: Cell<Option<HoldMode>>,
+    /// Whether it is better shared with others.
+    pub(crate) contest: Contest,
     /// The shard does not know that: what the mount holds keeps the file as it is (F4).
     unsaid: Cell<Option<KeptBy>>,
     /// Held by whoever changes the mode, until the shard has answered. Taken before `turn`.
-    mode_turn: Mutex<()>,
+    pub(crate) mode_turn: Mutex<()>,
     /// The mode is given up: nothing begins under it.
     is_given_up: Cell<bool>,
     /// Another mount may have written since somebody here has read.
-    has_old_pages: Cell<bool>,
+    pub(crate) has_old_pages: Cell<bool>,
     /// What is under way under the mode.
     under_way: Cell<u64>,
     /// The mode has changed, or nothing is under way any more.
     progress: Notify,
-    size: Cell<u64>,
+    pub(crate) size: Cell<u64>,
     /// The newest attributes that the shard has told.
-    known: Cell<Attributes>,
+    pub(crate) known: Cell<Attributes>,
     /// As long as the mount may read, these are all that there is.
     is_known: Cell<bool>,
     /// The size that the shard knows.
-    told_size: Cell<u64>,
+    pub(crate) told_size: Cell<u64>,
     /// What the shard has not heard, beside the size.
-    untold: Untold,
+    pub(crate) untold: Untold,
     /// Up to where bytes may be written without asking. None before it was asked.
-    reserved: Cell<Option<u64>>,
+    pub(crate) reserved: Cell<Option<u64>>,
     /// Bytes behind the size and below this may be anything.
-    leavings: Cell<u64>,
+    pub(crate) leavings: Cell<u64>,
 }
 
 /// An operation that is under way. As long as it is there, the mount keeps the mode that it needs.
-struct UnderWay<'f, S>(&'f OpenFile<S>);
+pub(crate) struct UnderWay<'f, S>(&'f OpenFile<S>);
 
 impl<S> Drop for UnderWay<'_, S> {
     fn drop(&mut self) {
@@ -134,7 +137,7 @@ impl Drop for MovesEnd<'_> {
 }
 
 /// Nothing begins under the mode of a file, as long as this is there.
-struct GivenUp<'f, S>(&'f OpenFile<S>);
+pub(crate) struct GivenUp<'f, S>(&'f OpenFile<S>);
 
 impl<S> Drop for GivenUp<'_, S> {
     fn drop(&mut self) {
@@ -191,6 +194,7 @@ impl<S: Shards> OpenFile<S> {
             made_as: RefCell::new(made_as),
             hearing,
             mode: Cell::new(mode),
+            contest: Contest::default(),
             unsaid: Cell::new(unsaid),
             mode_turn: Mutex::new(()),
             is_given_up: Cell::new(false),
@@ -208,13 +212,13 @@ impl<S: Shards> OpenFile<S> {
     }
 
     /// Something begins that needs a mode: waits until the mount has it.
-    async fn begin(&self, mode: HoldMode) -> Result<UnderWay<'_, S>, FsError> {
+    async fn begin(&self, need: Need) -> Result<UnderWay<'_, S>, FsError> {
         loop {
             self.hearing.until_sure().await?;
             let progress = self.progress.notified();
-            match (self.is_given_up.get(), self.mode.get() >= Some(mode)) {
+            match (self.is_given_up.get(), need.is_met_by(self.mode.get())) {
                 (true, _) => progress.await,
-                (false, false) => self.obtain(mode).await?,
+                (false, false) => self.obtain(need).await?,
                 (false, true) => {
                     self.under_way.set(self.under_way.get() + 1);
                     return Ok(UnderWay(self));
@@ -224,30 +228,37 @@ impl<S: Shards> OpenFile<S> {
     }
 
     /// Has the shard let the mount do this with the file, unless it may already.
-    pub(crate) async fn obtain(&self, mode: HoldMode) -> Result<(), FsError> {
+    pub(crate) async fn obtain(&self, need: Need) -> Result<(), FsError> {
         let _mode_turn = self.mode_turn.lock().await;
-        if self.mode.get() >= Some(mode) {
+        if need.is_met_by(self.mode.get()) {
             return Ok(());
         }
         if self.unsaid.get() == Some(KeptBy::AllNames) {
             // Said first, so that a recall of all names does not wait for what is under way here.
             self.hold(HoldMode::Read).await?;
         }
-        if self.mode.get() == Some(HoldMode::Read) {
+        if matches!(self.mode.get(), Some(HoldMode::Read | HoldMode::Shared)) {
             // Two mounts that both read and both wait to write would wait for each other. Nor may this one
             // wait as long as the shard does not know that the file is open: the other mount may wait for
             // the directory.
             self.give_up(HoldMode::Open).await?;
         }
-        self.hold(mode).await
+        match need {
+            Need::Alone => {
+                self.contest.note_alone();
+                self.hold(HoldMode::Write).await
+            }
+            need => self.obtain_beside(need).await,
+        }
     }
 
-    /// Has the shard know that the file is open, in this mode if it does not: it may just be closed.
+    /// Has the shard know that the file is open, in this mode if it does not and nothing is in the way: it
+    /// may just be closed.
     pub(crate) async fn open_again(&self, mode: HoldMode) -> Result<(), FsError> {
         let _mode_turn = self.mode_turn.lock().await;
         match self.mode.get() {
-            Some(_) => Ok(()),
-            None => self.hold(mode).await,
+            None if !self.hold_if_free(mode).await? => self.hold(HoldMode::Open).await,
+            _ => Ok(()),
         }
     }
 
@@ -295,8 +306,22 @@ impl<S: Shards> OpenFile<S> {
         }
     }
 
-    async fn hold(&self, mode: HoldMode) -> Result<(), FsError> {
+    /// Has the shard let the mount do this with the file, as soon as nothing is in the way. The caller holds
+    /// `mode_turn`.
+    pub(crate) async fn hold(&self, mode: HoldMode) -> Result<(), FsError> {
         let found = self.names.attributes_by(b"", Operation::Hold(self.inode, mode)).await?;
+        self.note_held(mode, found);
+        Ok(())
+    }
+
+    /// Likewise, if nothing is in the way; whether that is so.
+    pub(crate) async fn hold_if_free(&self, mode: HoldMode) -> Result<bool, FsError> {
+        let found = self.names.hold_if_free(self.inode, mode).await?;
+        found.inspect(|found| self.note_held(mode, *found));
+        Ok(found.is_some())
+    }
+
+    fn note_held(&self, mode: HoldMode, found: Attributes) {
         self.mode.set(Some(mode));
         self.note_said();
         if found.revision >= self.known.get().revision {
@@ -309,12 +334,17 @@ impl<S: Shards> OpenFile<S> {
         self.untold.clear();
         self.reserved.set(None);
         self.leavings.set(0);
-        Ok(())
+        self.contest.begin();
     }
 
-    /// Whether something may begin that needs this mode, without a wait.
-    pub(crate) fn is_ready(&self, mode: HoldMode) -> bool {
-        self.mode.get() >= Some(mode) && !self.is_given_up.get() && self.hearing.is_sure_for(Duration::ZERO)
+    /// Whether something may begin that needs this, without a wait.
+    pub(crate) fn is_ready(&self, need: Need) -> bool {
+        need.is_met_by(self.mode.get()) && !self.is_given_up.get() && self.hearing.is_sure_for(Duration::ZERO)
+    }
+
+    /// Whether the mount may do nothing with the file but keep it open.
+    pub(crate) fn is_only_open(&self) -> bool {
+        self.mode.get() == Some(HoldMode::Open)
     }
 
     /// Whether what was read of it by now may be old. It counts as dropped from now on.
@@ -336,16 +366,16 @@ impl<S: Shards> OpenFile<S> {
     pub(crate) async fn give(&self, keeps: HoldMode) -> Result<(), FsError> {
         // What was asked for meanwhile may be what the other one wants: it is answered first.
         let _mode_turn = self.mode_turn.lock().await;
-        match self.mode.get() > Some(keeps) {
-            true => self.give_up(keeps).await,
-            false => Ok(()),
+        match self.mode.get() {
+            Some(mode) if !keeps.covers(mode) => self.give_up(self.may_keep(mode, keeps)).await,
+            _ => Ok(()),
         }
     }
 
     /// Gives up all that exceeds this mode. The caller holds `mode_turn`.
-    async fn give_up(&self, keeps: HoldMode) -> Result<(), FsError> {
+    pub(crate) async fn give_up(&self, mut keeps: HoldMode) -> Result<(), FsError> {
         let _given_up = self.wait_until_idle().await;
-        if keeps == HoldMode::Open {
+        if keeps != HoldMode::Read {
             self.has_old_pages.set(true);
         }
         let _turn = self.turn.lock().await;
@@ -354,14 +384,18 @@ impl<S: Shards> OpenFile<S> {
             (_, true) => self.tell_what_is_written(self.to_tell()).await?,
             _ => self.tell_in_turn().await?,
         }
+        if keeps == HoldMode::Shared && !self.clear_behind().await {
+            keeps = HoldMode::Open;
+        }
         self.names.ask(b"", self.inode, Operation::Hold(self.inode, keeps)).await?;
         self.mode.set(Some(keeps));
+        self.contest.begin();
         self.note_said();
         Ok(())
     }
 
     /// Lets nothing begin under the mode, and waits until nothing is under way.
-    async fn wait_until_idle(&self) -> GivenUp<'_, S> {
+    pub(crate) async fn wait_until_idle(&self) -> GivenUp<'_, S> {
         self.is_given_up.set(true);
         let given_up = GivenUp(self);
         loop {
@@ -396,6 +430,9 @@ impl<S: Shards> OpenFile<S> {
         let _turn = self.turn.lock().await;
         // What is lost is told by the next sync of the whole mount: nobody has the file open any more.
         let _ = self.write_back_in_turn().await;
+        if self.is_shared() {
+            self.tell_beside().await?;
+        }
         let changes = self.changes();
         if self.unsaid.get().is_none() || changes != AttributeChanges::default() {
             self.names.ask(b"", self.inode, Operation::Release(self.inode, changes)).await?;
@@ -415,6 +452,9 @@ impl<S: Shards> OpenFile<S> {
         }
         let mut seen = if found.revision > known.revision { found } else { known };
         self.known.set(seen);
+        if self.is_shared() {
+            return self.seen_beside(seen);
+        }
         if !self.untold.has_time() && self.size.get() == self.told_size.get() {
             // Another client may write to it: where this mount only reads, or before it was opened.
             self.size.set(seen.size);
@@ -429,13 +469,22 @@ impl<S: Shards> OpenFile<S> {
 
     /// The attributes, if the mount knows them without asking.
     pub(crate) fn attributes(&self) -> Option<Attributes> {
-        let is_known = self.is_known.get() && self.is_ready(HoldMode::Read);
+        let is_known = self.is_known.get() && self.is_ready(Need::Look) && !self.is_shared();
         is_known.then(|| self.seen(self.known.get()))
+    }
+
+    /// The permissions, if the mount knows them without asking: nobody changes them while it may read.
+    pub(crate) fn permissions(&self) -> Option<u16> {
+        let is_known = self.is_known.get() && self.is_ready(Need::Look);
+        is_known.then(|| self.seen(self.known.get()).mode)
     }
 
     /// Reads; fewer bytes at the end of the file only.
     pub(crate) async fn read(&self, offset: u64, length: u64) -> Result<Vec<Buf>, FsError> {
-        let _under_way = self.begin(HoldMode::Read).await?;
+        let _under_way = self.begin(Need::Look).await?;
+        if self.is_shared() {
+            self.before_read_beside(offset.saturating_add(length)).await?;
+        }
         let before = self.size.get();
         if offset >= before {
             return Ok(Vec::new());
@@ -454,7 +503,10 @@ impl<S: Shards> OpenFile<S> {
             return self.write_through(offset, bufs).await;
         }
         let end = self.end(offset, length_of(&bufs))?;
-        let _under_way = self.begin(HoldMode::Write).await?;
+        let under_way = self.begin(Need::of_write(offset, end)).await?;
+        if self.is_shared() {
+            return self.write_shared(under_way, (offset, end), bufs).await;
+        }
         self.tell_owner().await?;
         self.make_room().await?;
         let turn = match self.has_place(offset, end) {
@@ -468,7 +520,7 @@ impl<S: Shards> OpenFile<S> {
             }
         };
         self.take(offset, end, &bufs);
-        drop(turn);
+        drop((turn, under_way));
         Ok(())
     }
 
@@ -478,7 +530,7 @@ impl<S: Shards> OpenFile<S> {
             return self.append_through(bufs).await;
         }
         let length = length_of(&bufs);
-        let _under_way = self.begin(HoldMode::Write).await?;
+        let _under_way = self.begin(Need::Alone).await?;
         self.tell_owner().await?;
         self.make_room().await?;
         loop {
@@ -498,7 +550,7 @@ impl<S: Shards> OpenFile<S> {
     pub(crate) fn write_now(&self, offset: Option<u64>, bufs: &[Buf]) -> bool {
         let offset = offset.unwrap_or_else(|| self.size.get());
         let Ok(end) = self.end(offset, length_of(bufs)) else { return false };
-        let is_ready = self.is_ready(HoldMode::Write) && !self.untold.has_owner();
+        let is_ready = self.is_ready(Need::Alone) && !self.untold.has_owner();
         let may_be = is_ready && self.write_back.has_room(self.dirty.weight()) && self.has_place(offset, end);
         if may_be {
             self.take(offset, end, bufs);
@@ -557,7 +609,10 @@ impl<S: Shards> OpenFile<S> {
     /// [`OpenFile::tell`].
     pub(crate) async fn write_through(&self, offset: u64, bufs: Vec<Buf>) -> Result<(), FsError> {
         let end = self.end(offset, length_of(&bufs))?;
-        let _under_way = self.begin(HoldMode::Write).await?;
+        let under_way = self.begin(Need::of_write(offset, end)).await?;
+        if self.is_shared() {
+            return self.write_shared(under_way, (offset, end), bufs).await;
+        }
         self.tell_owner().await?;
         self.settle_part(offset, end).await?;
         if end <= self.size.get() && self.reserved.get().is_some_and(|reserved| end <= reserved) {
@@ -581,7 +636,7 @@ impl<S: Shards> OpenFile<S> {
     /// Writes all of it at the end, wherever that is: as [`OpenFile::write_through`].
     pub(crate) async fn append_through(&self, bufs: Vec<Buf>) -> Result<(), FsError> {
         let length = length_of(&bufs);
-        let _under_way = self.begin(HoldMode::Write).await?;
+        let _under_way = self.begin(Need::Alone).await?;
         self.tell_owner().await?;
         let _turn = self.turn.lock().await;
         let offset = self.size.get();
@@ -605,7 +660,7 @@ impl<S: Shards> OpenFile<S> {
     /// Gives the file another size. It is durable.
     pub(crate) async fn resize(&self, size: u64) -> Result<Attributes, FsError> {
         self.end(size, 0)?;
-        let _under_way = self.begin(HoldMode::Write).await?;
+        let _under_way = self.begin(Need::Alone).await?;
         let _turn = self.turn.lock().await;
         self.resize_in_turn(size).await
     }
@@ -613,7 +668,7 @@ impl<S: Shards> OpenFile<S> {
     /// Makes the file at least this long.
     pub(crate) async fn extend(&self, size: u64) -> Result<(), FsError> {
         self.end(size, 0)?;
-        let _under_way = self.begin(HoldMode::Write).await?;
+        let _under_way = self.begin(Need::Alone).await?;
         let _turn = self.turn.lock().await;
         match self.size.get() < size {
             true => self.resize_in_turn(size).await.map(drop),
@@ -624,7 +679,7 @@ impl<S: Shards> OpenFile<S> {
     /// Changes other attributes, after what was written until now. They are durable with the size, and before
     /// what is written later.
     pub(crate) async fn change_others(&self, changes: AttributeChanges) -> Result<Attributes, FsError> {
-        let _under_way = self.begin(HoldMode::Write).await?;
+        let _under_way = self.begin(Need::Alone).await?;
         self.untold.note(changes, now());
         Ok(self.seen(self.known.get()))
     }
@@ -677,7 +732,7 @@ impl<S: Shards> OpenFile<S> {
     /// Makes a range within the file read as zeroes, and gives back the space of whole blocks.
     pub(crate) async fn zero(&self, offset: u64, length: u64) -> Result<(), FsError> {
         let end = self.end(offset, length)?;
-        let _under_way = self.begin(HoldMode::Write).await?;
+        let _under_way = self.begin(Need::Alone).await?;
         // A part of a block is written, so the space behind it must not be given back at that time.
         let turn = self.turn.lock().await;
         let _turn = (!mutated(Mutation::GivenBackUnderWay)).then_some(turn);
@@ -716,6 +771,9 @@ impl<S: Shards> OpenFile<S> {
 
     /// The same, by whoever has the turn.
     pub(crate) async fn tell_in_turn(&self) -> Result<(), FsError> {
+        if self.is_shared() {
+            return self.tell_beside().await;
+        }
         // What is taken from here on is told another time: its data are not written now.
         let before = self.to_tell();
         if !mutated(Mutation::SizeBeforeData) {
@@ -756,7 +814,10 @@ impl<S: Shards> OpenFile<S> {
 
     /// Where data or a hole begins at or behind an offset; `None` if there is none before the end.
     pub(crate) async fn find(&self, offset: u64, wants_data: bool) -> Result<Option<u64>, FsError> {
-        let _under_way = self.begin(HoldMode::Read).await?;
+        let _under_way = self.begin(Need::Look).await?;
+        if self.is_shared() {
+            self.before_read_beside(u64::MAX).await?;
+        }
         let before = self.size.get();
         self.settle().await?;
         let size = before.min(self.size.get());
@@ -788,7 +849,7 @@ impl<S: Shards> OpenFile<S> {
     }
 
     /// Has bytes up to an end reserved, and learns what may lie behind the size.
-    async fn reserve(&self, end: u64) -> Result<(), FsError> {
+    pub(crate) async fn reserve(&self, end: u64) -> Result<(), FsError> {
         if self.reserved.get().is_some_and(|reserved| end <= reserved) {
             return Ok(());
         }
@@ -828,7 +889,7 @@ impl<S: Shards> OpenFile<S> {
     }
 
     /// Gives back what lies behind the size.
-    async fn give_space_back(&self) -> Result<(), FsError> {
+    pub(crate) async fn give_space_back(&self) -> Result<(), FsError> {
         self.reserve(0).await?;
         let reserved = self.reserved.get().unwrap_or(0);
         let whole = self.size.get().next_multiple_of(BLOCK);
@@ -851,7 +912,7 @@ impl<S: Shards> OpenFile<S> {
         Ok(())
     }
 
-    async fn write_zeroes(&self, from: u64, to: u64) -> Result<(), FsError> {
+    pub(crate) async fn write_zeroes(&self, from: u64, to: u64) -> Result<(), FsError> {
         // Data are given back by whole blocks, so the part of a block at the end is zeroed by itself.
         let near = from.saturating_add(NEAR_BYTES).next_multiple_of(BLOCK).min(to);
         let far = near.max(to - to % BLOCK);
@@ -883,6 +944,6 @@ fn length_of(bufs: &[Buf]) -> u64 {
     bufs.iter().map(|buf| buf.len() as u64).sum()
 }
 
-fn now() -> FileTime {
+pub(crate) fn now() -> FileTime {
     FileTime::from_us(wall_clock_us())
 }

@@ -9,6 +9,7 @@ use crate::hearing::Hearing;
 use crate::kept_names::KeptBy;
 use crate::namespace::Namespace;
 use crate::open_file::{Found, OpenFile};
+use crate::shared::cannot_share;
 use crate::turns::Turns;
 use crate::write_back::WriteBack;
 use std::cell::{Cell, RefCell};
@@ -162,7 +163,8 @@ impl<S: Shards> OpenFiles<S> {
         self.give_back(file).await;
     }
 
-    /// Opens a file for whoever gives it back. One that nobody has open may be used as the mode says.
+    /// Opens a file for whoever gives it back. One that nobody has open may be used as the mode says, unless
+    /// what other mounts hold is in the way.
     pub(crate) async fn take(&self, inode: InodeNumber, mode: HoldMode) -> Result<Rc<OpenFile<S>>, FsError> {
         let opened = self
             .opening
@@ -233,7 +235,7 @@ impl<S: Shards> OpenFiles<S> {
             let (mode, unsaid) = (Some(mode), Some(kept_by));
             return self.list(known, |data| Found { mode, unsaid, ..Found::new(known, data) });
         }
-        let attributes = self.steady.attributes_by(b"", Operation::Hold(inode, mode)).await?;
+        let (attributes, mode) = self.hold_new(inode, mode).await?;
         let mode = Some(mode);
         let error = match attributes.kind {
             FileKind::Regular => {
@@ -247,6 +249,28 @@ impl<S: Shards> OpenFiles<S> {
         };
         let _ = self.release(inode).await;
         Err(error)
+    }
+
+    /// Has the shard know that an inode is open: in this mode, or beside others. Where another mount writes
+    /// it, it is open and no more: what is done with it first waits for that one.
+    async fn hold_new(&self, inode: InodeNumber, mode: HoldMode) -> Result<(Attributes, HoldMode), FsError> {
+        let steady = &self.steady;
+        let hold = async |mode| {
+            let found = steady.attributes_by(b"", Operation::Hold(inode, mode)).await;
+            found.map(|found| (found, mode))
+        };
+        if mode == HoldMode::Open {
+            return hold(mode).await;
+        }
+        if let Some(found) = steady.hold_if_free(inode, mode).await? {
+            return Ok((found, mode));
+        }
+        match steady.hold_if_free(inode, HoldMode::Shared).await {
+            Ok(Some(found)) => Ok((found, HoldMode::Shared)),
+            Ok(None) => hold(HoldMode::Open).await,
+            Err(error) if cannot_share(&error) => hold(mode).await,
+            Err(error) => Err(error),
+        }
     }
 
     /// The shard knows no more that an inode is open.
@@ -357,13 +381,19 @@ impl<S: Shards> OpenFiles<S> {
         found.next().cloned()
     }
 
-    /// Begins to write back what is kept of each, and to tell the shard: none waits for another one.
+    /// Begins to write back what is kept of each, and to tell the shard: none waits for another one. What
+    /// need not be shared any more is so no longer.
     pub(crate) fn tell_each(&self) {
         let listed = self.listed.borrow();
-        for file in listed.values().filter(|file| file.is_unsettled() && !file.is_telling.replace(true)) {
+        let is_due = |file: &&Rc<OpenFile<S>>| file.is_unsettled() || file.is_shared();
+        for file in listed.values().filter(is_due).filter(|file| !file.is_telling.replace(true)) {
             let file = file.clone();
             spawn(async move {
-                if let Err(error) = file.tell().await {
+                let told = match file.is_shared() {
+                    true => file.end_sharing().await,
+                    false => file.tell().await,
+                };
+                if let Err(error) = told {
                     tracing::debug!(inode = file.inode.0, %error, "a file is not told yet");
                 }
                 file.is_telling.set(false);

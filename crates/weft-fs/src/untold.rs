@@ -65,6 +65,11 @@ impl Untold {
         others.mode.is_some() || others.uid.is_some() || others.gid.is_some()
     }
 
+    /// When data was written last, if the shard has not heard.
+    pub(crate) fn modified(&self) -> Option<FileTime> {
+        self.modified.get()
+    }
+
     /// Counts what was noted.
     pub(crate) fn count(&self) -> u64 {
         self.count.get()

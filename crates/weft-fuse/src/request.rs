@@ -74,8 +74,8 @@ pub(crate) struct Opening {
     pub(crate) kills_set_id: bool,
 }
 
-/// The operations, with what they need. Attributes are asked for `before_read` by the kernel before it reads pages
-/// of an open file that it may have.
+/// The operations, with what they need. Attributes are asked for `before_read` by the kernel before it reads
+/// pages of an open file that it may have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum FuseOperation {
     Lookup(LookupName),
@@ -231,10 +231,9 @@ fn decode_operation(header: &InHeader, mut f: Fields<'_>, terms: Terms) -> Resul
             FuseOperation::Forget(vec![(InodeNumber(header.nodeid), f.take::<ForgetIn>()?.nlookup)])
         }
         op::BATCH_FORGET => decode_forgets(f)?,
-        op::GETATTR => {
-            let before_read = f.take::<GetattrIn>()?.getattr_flags & GETATTR_FH != 0;
-            FuseOperation::Attributes { before_read }
-        }
+        op::GETATTR => f
+            .take::<GetattrIn>()
+            .map(|asked| FuseOperation::Attributes { before_read: asked.getattr_flags & GETATTR_FH != 0 })?,
         op::STATX => f.take::<StatxIn>().map(|_| FuseOperation::Statx)?,
         op::SETATTR => decode_change(f.take()?)?,
         op::READLINK => FuseOperation::Target,

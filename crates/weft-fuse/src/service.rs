@@ -177,7 +177,7 @@ async fn without_killed<T: Tree>(
 }
 
 async fn remove_set_id<T: Tree>(tree: &T, inode: InodeNumber) -> Reply<()> {
-    let mode = tree.attributes(inode).await?.mode;
+    let mode = tree.permissions(inode).await?;
     if mode != without_set_id(mode) {
         let mode = Some(without_set_id(mode));
         tree.change(inode, None, AttributeChanges { mode, ..AttributeChanges::default() }).await?;

@@ -6,8 +6,8 @@
 //! written to the file, these pages are old.
 //!
 //! A question is asked after the device was seen to be empty for the last time before the question was read.
-//! So an answer that was sent before that is older than the question. (The kernel takes the number of a question
-//! some instructions before it can be read: a caller that stands still in between is not noticed.)
+//! So an answer that was sent before that is older than the question. (The kernel takes the number of a
+//! question some instructions before it can be read: a caller that stands still in between is not noticed.)
 
 use rustc_hash::FxHashMap;
 use std::cell::{Cell, RefCell};

@@ -166,6 +166,11 @@ pub trait Tree: 'static {
     /// Attributes of an inode.
     fn attributes(&self, inode: InodeNumber) -> impl Future<Output = Reply<Attributes>>;
 
+    /// Permissions of an inode.
+    fn permissions(&self, inode: InodeNumber) -> impl Future<Output = Reply<u16>> {
+        async move { self.attributes(inode).await.map(|found| found.mode) }
+    }
+
     /// Whether the kernel may have pages of an open file that are older than what another client has written
     /// to it. They count as dropped from now on: the kernel is made to drop them.
     fn take_old_pages(&self, inode: InodeNumber) -> bool {

@@ -32,6 +32,10 @@ pub(crate) struct Recalls {
     of: RefCell<BTreeMap<SessionId, BTreeMap<u64, Asked>>>,
     /// For whom an inode is kept free, and until when: it was asked for first.
     kept_free: RefCell<BTreeMap<InodeNumber, (SessionId, Instant)>>,
+    /// Sessions that know how to share a file: they have asked for it.
+    sharing: RefCell<BTreeSet<SessionId>>,
+    /// Inodes that nobody begins to share: one that shared them is over, and not forgotten.
+    ending: RefCell<BTreeSet<InodeNumber>>,
     /// A session has something to do.
     added: Notify,
 }
@@ -55,15 +59,20 @@ impl Default for Recalls {
     fn default() -> Recalls {
         let last = Cell::new(random_u64() >> 16);
         let (of, kept_free) = (RefCell::default(), RefCell::default());
-        Recalls { last, of, kept_free, added: Notify::default() }
+        let (sharing, ending) = (RefCell::default(), RefCell::default());
+        Recalls { last, of, kept_free, sharing, ending, added: Notify::default() }
     }
 }
 
 impl Recalls {
     /// Asks a session for something, and returns the number of the recall. An open recall for the same
     /// thing is used again, unless it asks for size and times and was sent already: these must be asked
-    /// for after the question came that needs them.
-    pub(crate) fn ask(&self, wanted: Wanted) -> u64 {
+    /// for after the question came that needs them. A session of a release that cannot share a file is asked
+    /// for all of it.
+    pub(crate) fn ask(&self, mut wanted: Wanted) -> u64 {
+        if wanted.keeps == HoldMode::Shared && !self.sharing.borrow().contains(&wanted.session) {
+            wanted.keeps = HoldMode::Open;
+        }
         let mut of = self.of.borrow_mut();
         let asked = of.entry(wanted.session).or_default();
         let is_same = |asked: &Asked| {
@@ -89,7 +98,8 @@ impl Recalls {
         }
         let mut kept_free = self.kept_free.borrow_mut();
         kept_free.retain(|_, (_, until)| now() < *until);
-        for wanted in wanted.iter().filter(|wanted| wanted.keeps == HoldMode::Open) {
+        let is_exclusive = |wanted: &&Wanted| matches!(wanted.keeps, HoldMode::Open | HoldMode::Shared);
+        for wanted in wanted.iter().filter(is_exclusive) {
             let (of, until) = kept_free.entry(wanted.inode).or_insert((session, now()));
             if *of == session {
                 *until = now() + KEPT_FREE;
@@ -98,29 +108,79 @@ impl Recalls {
     }
 
     /// Whether an operation, or the one that it awaits, wants a mode of an inode that is kept free for
-    /// another session. A session that gives back a part of its mode may still have the rest: the other
-    /// session waits for that part to be given back.
+    /// another session, or for nobody for now. A session that gives back a part of its mode may still have
+    /// the rest: the other session waits for that part to be given back.
     pub(crate) fn is_kept_from(&self, tables: &Tables, request: &FileRequest) -> bool {
         let operation = match &request.operation {
             Operation::Await(operation) => operation,
             operation => operation,
         };
         let (inode, mode) = match operation {
-            Operation::Hold(inode, mode @ (HoldMode::Read | HoldMode::Write)) => (inode, mode),
+            Operation::Hold(inode, mode) if *mode != HoldMode::Open => (inode, mode),
             Operation::HoldDirectory(inode) => (inode, &HoldMode::Read),
             _ => return false,
         };
-        let has_it = |(holder, held): (SessionId, HoldMode)| holder == request.session && held >= *mode;
+        let has_it = |(holder, held): (SessionId, HoldMode)| holder == request.session && held.covers(*mode);
         if tables.holders(*inode).any(has_it) && !mutated(Mutation::KeptFromItself) {
             return false;
+        }
+        if *mode == HoldMode::Shared && self.ending.borrow().contains(inode) {
+            return true;
         }
         let kept_free = self.kept_free.borrow();
         kept_free.get(inode).is_some_and(|(session, until)| *session != request.session && now() < *until)
     }
 
-    /// A session has what it waited for.
-    pub(crate) fn has_it(&self, session: SessionId) {
-        self.kept_free.borrow_mut().retain(|_, (of, _)| *of != session);
+    /// An operation was carried out: its session has what it waited for.
+    pub(crate) fn has_it(&self, request: &FileRequest) {
+        let held = match request.operation {
+            Operation::Hold(inode, _) | Operation::HoldDirectory(inode) => Some(inode),
+            ref operation if operation.is_of_holder() => return,
+            _ => None,
+        };
+        let is_other = |inode| held.is_some_and(|held| held != inode);
+        self.kept_free.borrow_mut().retain(|inode, (of, _)| *of != request.session || is_other(*inode));
+    }
+
+    /// A session asks for something: if it asks to share a file, it knows how to.
+    pub(crate) fn note(&self, request: &FileRequest) {
+        let operation = match &request.operation {
+            Operation::Await(operation) => operation,
+            operation => operation,
+        };
+        if matches!(operation, Operation::Hold(_, HoldMode::Shared)) {
+            self.sharing.borrow_mut().insert(request.session);
+        }
+    }
+
+    /// A session is over that has shared an inode: what it wrote last may lie behind the end. So the others
+    /// give the inode back, and nobody shares it again before that session is forgotten. Whether they have
+    /// done so.
+    pub(crate) fn end_sharing(
+        &self,
+        tables: &Tables,
+        inode: InodeNumber,
+        is_over: impl Fn(SessionId) -> bool,
+    ) -> bool {
+        let is_meant =
+            |(session, held): &(SessionId, HoldMode)| *held == HoldMode::Shared && !is_over(*session);
+        let sharing: Vec<SessionId> = tables.holders(inode).filter(is_meant).map(|(of, _)| of).collect();
+        let is_ended = sharing.is_empty() || mutated(Mutation::SharedByDead);
+        match is_ended {
+            true => self.ending.borrow_mut().remove(&inode),
+            false => self.ending.borrow_mut().insert(inode),
+        };
+        if !is_ended {
+            for session in sharing {
+                self.ask(Wanted { session, inode, keeps: HoldMode::Open });
+            }
+        }
+        is_ended
+    }
+
+    /// Sessions are over for good.
+    pub(crate) fn forget(&self, is_over: impl Fn(SessionId) -> bool) {
+        self.sharing.borrow_mut().retain(|session| !is_over(*session));
     }
 
     /// Whether something is still waited for.
@@ -181,7 +241,7 @@ impl Recalls {
 /// Whether a recall that leaves a session the mode `keeps` still asks something of it when it holds the
 /// mode `held`. A session that keeps the mode to write has to tell the shard what it knows.
 fn is_too_much(held: HoldMode, keeps: HoldMode) -> bool {
-    held > keeps || (held, keeps) == (HoldMode::Write, HoldMode::Write)
+    !keeps.covers(held) || (keeps == HoldMode::Write && held.writes())
 }
 
 /// What others hold that has to be given back before an operation, or the one that it awaits, is decided.
@@ -196,7 +256,7 @@ pub(crate) fn in_the_way(tables: &Tables, request: &FileRequest) -> Vec<Wanted> 
     };
     let mut wanted = Vec::new();
     // Who holds all names has to hear of whoever else comes.
-    if !matches!(operation, Operation::Release(..) | Operation::Reserve(..) | Operation::Unreserve(..)) {
+    if !operation.is_of_holder() {
         wanted.extend(others(InodeNumber::ROOT, HoldMode::Read, HoldMode::Open));
     }
     // Whoever holds a directory knows its names and attributes.
@@ -208,7 +268,18 @@ pub(crate) fn in_the_way(tables: &Tables, request: &FileRequest) -> Vec<Wanted> 
         Operation::Hold(InodeNumber::ROOT, _) => wanted.clear(),
         Operation::HoldDirectory(_) => {}
         Operation::Hold(inode, HoldMode::Read) => {
-            wanted.extend(others(inode, HoldMode::Read, HoldMode::Read));
+            let others = tables.in_the_way(inode, session, HoldMode::Read);
+            wanted.extend(others.map(|(session, held)| {
+                let keeps = if held == HoldMode::Shared { HoldMode::Open } else { HoldMode::Read };
+                Wanted { session, inode, keeps }
+            }));
+        }
+        // Where nobody writes it is refused, whatever others hold.
+        Operation::Hold(inode, HoldMode::Shared) => {
+            match tables.holders(inode).any(|(_, held)| held.writes()) {
+                true => wanted.extend(others(inode, HoldMode::Shared, HoldMode::Shared)),
+                false => wanted.clear(),
+            }
         }
         Operation::Hold(inode, HoldMode::Write) => {
             wanted.extend(others(inode, HoldMode::Write, HoldMode::Open));
@@ -240,7 +311,7 @@ fn changed_directories(tables: &Tables, session: SessionId, operation: &Operatio
         Operation::Change(inode, _)
         | Operation::SetXattr(inode, ..)
         | Operation::RemoveXattr(inode, _)
-        | Operation::Hold(inode, HoldMode::Write)
+        | Operation::Hold(inode, HoldMode::Write | HoldMode::Shared)
             if tables.hold_of(*inode, session) != Some(HoldMode::Write) =>
         {
             vec![kept_with(*inode)]
@@ -276,7 +347,9 @@ pub(crate) fn who_knows(tables: &Tables, request: &FileRequest, answer: &Answer)
     };
     let writers = inodes.into_iter().flat_map(|inode| {
         let others = tables.holders(inode).filter(|(session, _)| *session != request.session);
-        let writers = others.filter(|(_, mode)| *mode == HoldMode::Write);
+        let writers = others.filter(|(_, mode)| {
+            mode.writes() && (*mode == HoldMode::Write || !mutated(Mutation::SharedNotAsked))
+        });
         writers.map(move |(session, _)| Wanted { session, inode, keeps: HoldMode::Write })
     });
     writers.collect()

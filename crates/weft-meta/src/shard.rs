@@ -306,6 +306,7 @@ impl<M: Medium> Shard<M> {
             Operation::DataOf(ref inodes) => return inner.data_of(inodes).await.map(Ok),
             _ => {}
         }
+        inner.recalls.note(request);
         // From the decision on nothing is awaited before it is made.
         let Decision { changes, answer } = match inner.decide_in_turn(request, &may_be_decided).await? {
             Ok(decision) => decision,
@@ -326,7 +327,7 @@ impl<M: Medium> Shard<M> {
             _ => {}
         }
         if !changes.is_empty() && answer != Answer::Failed(FileError::Busy) {
-            inner.recalls.has_it(request.session);
+            inner.recalls.has_it(request);
         }
         if !is_unproved {
             inner.prove().await?;
@@ -342,6 +343,7 @@ impl<M: Medium> Shard<M> {
     /// If the shard has ended.
     pub async fn forget_sessions(&self, is_over: impl Fn(SessionId) -> bool) -> Result<bool, MetaError> {
         let inner = self.inner();
+        inner.recalls.forget(&is_over);
         inner.wait_for_room().await?;
         let (changes, is_all) = {
             let tables = inner.tables.borrow();
@@ -358,6 +360,10 @@ impl<M: Medium> Shard<M> {
                 _ => None,
             };
             let over = kept.filter(|(key, _)| of_session(key).is_some_and(&is_over));
+            let over = over.filter(|(key, value)| match shared_by(key, value) {
+                Some(inode) => inner.recalls.end_sharing(&tables, inode, &is_over),
+                None => true,
+            });
             let over: Vec<(&Key, &Value)> = over.take(PURGED_ITEMS + 1).collect();
             let is_all = over.len() <= PURGED_ITEMS;
             let mut changes = Vec::with_capacity(over.len());
@@ -477,12 +483,19 @@ fn wanted_lock(request: &FileRequest) -> Option<WantedLock> {
     }
 }
 
+/// The inode that a session shares with others, if that is what the item says.
+fn shared_by(key: &Key, value: &Value) -> Option<InodeNumber> {
+    let Some(KeyParts::Held(inode, _)) = key.parts() else { return None };
+    let mode = decode_hold(value).expect("values are checked");
+    (mode == HoldMode::Shared).then_some(inode)
+}
+
 /// What becomes of a file when the hold of a session that is over is forgotten: that session may have
 /// written data without a word to the shard. Kernels that have pages of the file see by its time that they
 /// are old (F5).
 fn changed_by_writer(tables: &Tables, key: &Key, value: &Value) -> Option<Change> {
     let Some(KeyParts::Held(inode, _)) = key.parts() else { return None };
-    let may_have_written = decode_hold(value).expect("values are checked") == HoldMode::Write;
+    let may_have_written = decode_hold(value).expect("values are checked").writes();
     let mut found = tables.inode(inode).filter(|found| may_have_written && !found.is_directory())?;
     if mutated(Mutation::WritesForgotten) {
         return None;

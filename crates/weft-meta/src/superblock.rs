@@ -16,8 +16,12 @@ pub(crate) const FORMAT: u16 = 1;
 /// file for a directory where it gets another name, and loses count of its names.
 const FILES_SAY_DIRECTORY: u64 = 1;
 
+/// A feature: sessions may share a file that they write (F7). A release that does not know it takes such a
+/// hold for damage.
+const FILES_SHARED: u64 = 2;
+
 /// The features that a shard has which this release writes.
-pub(crate) const FEATURES: u64 = FILES_SAY_DIRECTORY;
+pub(crate) const FEATURES: u64 = FILES_SAY_DIRECTORY | FILES_SHARED;
 
 const CRC_AT: Range<usize> = BLOCK_SIZE - 4..BLOCK_SIZE;
 

@@ -102,7 +102,7 @@ fn count(users: &mut BTreeMap<SessionId, ShardUser>, key: &Key, value: &Value) {
         Some(_) => match decode_hold(value).expect("values are checked") {
             HoldMode::Open => user.open += 1,
             HoldMode::Read => user.read += 1,
-            HoldMode::Write => user.write += 1,
+            HoldMode::Write | HoldMode::Shared => user.write += 1,
         },
         None => {}
     }

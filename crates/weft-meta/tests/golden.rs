@@ -41,6 +41,9 @@ fn operations() -> Vec<Operation> {
         Operation::Rename(at("disk"), at("file"), RenameMode::Exchange),
         Operation::Unlink(at("file")),
         Operation::Create(at("folder"), made(FileKind::Regular, b"")),
+        Operation::CreateOpen(at("shared"), made(FileKind::Regular, b""), 1 << 18),
+        Operation::Hold(InodeNumber(7), HoldMode::Shared),
+        Operation::Grow(InodeNumber(7), 8192, FileTime { seconds: 4, nanoseconds: 5 }),
     ]
 }
 
@@ -87,7 +90,7 @@ fn from_text(text: &str) -> Blocks {
 }
 
 /// Images of shards that former releases have written, the newest one last: that is what this one writes.
-const IMAGES: [&str; 2] = ["shard-1", "shard-1-directories"];
+const IMAGES: [&str; 3] = ["shard-1", "shard-1-directories", "shard-1-shared"];
 
 /// All items as text, values too.
 fn listing(shard: &Shard<Memory>) -> String {

@@ -102,6 +102,7 @@ paths! {
     Relocated "relocated" "A member passes to another drive, as a drive is emptied."
     Rebuilt "rebuilt" "A member that is gone is replaced by another drive."
     OpenedUnsaid "opened-unsaid" "A file opens to read by the lease of its directory alone (F4)."
+    WrittenBeside "written-beside" "A mount writes a file that others write at the same time (F7)."
 }
 
 /// A read that a replica has answered.

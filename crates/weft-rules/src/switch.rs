@@ -150,6 +150,13 @@ mutations! {
     NoSelfFence, "F5", "no-self-fence", "A mount that hears from no server goes by its leases.";
     EvictNoWait, "F5", "evict-no-wait", "Leases of a session that is over are taken at once.";
     WritesForgotten, "F5", "writes-forgotten", "A writer is forgotten, and the time of its file stays.";
+    SharedUncleared, "F7", "shared-uncleared", "A file is shared while something lies behind its end.";
+    PartsShared, "F7", "parts-shared", "Parts of blocks are written beside other mounts.";
+    GrowthLowers, "F7", "growth-lowers", "A file that many write takes the size that was told last.";
+    GrownBeforeData, "F7", "grown-before-data", "A shared file is longer before the data are there.";
+    SharedSizeKept, "F7", "shared-size-kept", "The end of a shared file is where it was known to be.";
+    SharedNotAsked, "F7", "shared-not-asked", "Attributes are answered without the word of who shares.";
+    SharedByDead, "F7", "shared-by-dead", "A file stays shared where one that shared it was forgotten.";
     LeavingsSeen, "F8", "leavings-seen", "A file grows over what lies behind its end.";
     WriteUnreserved, "F8", "write-unreserved", "Bytes are written whose end the shard does not know.";
     ZeroesUnreserved, "F8", "zeroes-unreserved", "A part of a block is zeroed where nothing is reserved.";

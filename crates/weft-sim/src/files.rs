@@ -14,7 +14,7 @@ use weft_checker::{Change, Contents};
 use weft_fs::{Files, FsError, HowToOpen};
 use weft_rt::sync::join_all;
 use weft_rt::{Buf, Instant, now, random_below, sim, sleep, spawn};
-use weft_types::{FileKind, InodeNumber, SessionId};
+use weft_types::{BLOCK_SIZE, FileKind, InodeNumber, SessionId};
 use weft_wire::files::{AttributeChanges, FileError, NewInode, RenameMode};
 
 /// Names that files have.
@@ -26,6 +26,12 @@ const FAR_PARTS: u64 = 1_500;
 
 /// Parts that are written by one call, at most.
 const PARTS_MAX: u64 = 20;
+
+/// A session is forgotten by a shard so long after the map has forgotten it.
+pub const FORGOTTEN_WITHIN: Duration = Duration::from_secs(8);
+
+/// Parts of a block.
+const BLOCK_PARTS: u64 = 8;
 
 /// Files that are open at once, at most.
 const OPEN_MAX: usize = 6;
@@ -61,6 +67,9 @@ pub struct FilesClient {
     has_finished: Cell<bool>,
     /// A file is being changed.
     is_changing: Cell<bool>,
+    /// A mount has died that may have shared a file: what it has not told may be seen when another one makes
+    /// the file longer, until it is forgotten (F7).
+    leaves_behind_end: Cell<bool>,
     found: RefCell<Option<String>>,
     known: RefCell<Known>,
     /// What the kernel of a mount keeps, by mount and name.
@@ -125,6 +134,7 @@ impl FilesClient {
             is_over: Cell::new(false),
             has_finished: Cell::new(false),
             is_changing: Cell::new(false),
+            leaves_behind_end: Cell::new(false),
             found: RefCell::new(None),
             known: RefCell::new(Known {
                 names: vec![Names::new()],
@@ -200,6 +210,10 @@ impl FilesClient {
                 Ok(()) => {}
                 Err(End::Died) => {
                     self.known.borrow_mut().files.values_mut().for_each(Contents::abandon);
+                    if self.leaves_behind_end.take() {
+                        self.until_forgotten().await;
+                        sleep(FORGOTTEN_WITHIN).await;
+                    }
                     self.settle_names_at_last().await?;
                 }
                 Err(wrong) => return Err(wrong),
@@ -326,6 +340,12 @@ impl FilesClient {
         if self.known.borrow().names.len() == 1 {
             return Ok(());
         }
+        self.until_forgotten().await;
+        self.until(async || self.list().await).await.map(drop)
+    }
+
+    /// Waits until all sessions are forgotten whose mounts have died.
+    async fn until_forgotten(&self) {
         let map = self.bed.map().await;
         let mounts = map.sessions.values().filter(|session| session.client.starts_with("files "));
         let mut dead: Vec<SessionId> = mounts.map(|session| session.id).collect();
@@ -336,7 +356,6 @@ impl FilesClient {
             dead.retain(|session| map.sessions.contains_key(session) && !lives(session));
             sleep(Duration::from_millis(20)).await;
         }
-        self.until(async || self.list().await).await.map(drop)
     }
 
     /// Compares all names with what there may be.
@@ -373,7 +392,7 @@ impl FilesClient {
         }
         *names = vec![found.clone()];
         for inode in found.values() {
-            files.entry(*inode).or_insert_with(|| Contents::empty(random_below(512)));
+            files.entry(*inode).or_insert_with(|| Contents::empty(any_shift()));
         }
         let is_open = |inode| open.iter().any(|opened| opened.inode == inode);
         files.retain(|inode, _| found.values().any(|named| named == inode) || is_open(*inode));
@@ -475,7 +494,7 @@ impl FilesClient {
         {
             let mut known = self.known.borrow_mut();
             known.names[0].insert(name, made.inode);
-            known.files.insert(made.inode, Contents::empty(random_below(512)));
+            known.files.insert(made.inode, Contents::empty(any_shift()));
         }
         self.note_open(Opened { station, life, handle, inode: made.inode });
         Ok(())
@@ -693,6 +712,10 @@ impl FilesClient {
                 Err(wrong) => return Err(wrong),
             }
         }
+        if has_died {
+            let may_be_shared = self.with(inode, |file| Ok(file.bytes(0, BLOCK_PARTS)))? == BLOCK_SIZE as u64;
+            self.leaves_behind_end.set(may_be_shared && self.stations.len() > 1);
+        }
         match has_died {
             true => Err(End::Died),
             false => self.end_changes(opened.station, inode, all_done).await,
@@ -745,18 +768,20 @@ fn fraction() -> f64 {
     random_below(1_000) as f64 / 1_000.0
 }
 
-/// One change, or some at once whose ranges are apart.
+/// One change, or some at once whose ranges are apart; in half of all cases of whole blocks, where parts
+/// begin as blocks do.
 fn any_changes() -> Vec<Change> {
     let mut changes = Vec::new();
-    let mut at = any_part();
+    let whole = if random_below(2) == 0 { BLOCK_PARTS } else { 1 };
+    let mut at = any_part() / whole * whole;
     for _ in 0..1 + random_below(3) * random_below(2) {
-        let parts = 1 + random_below(PARTS_MAX);
+        let parts = (1 + random_below(PARTS_MAX)).next_multiple_of(whole);
         let change = match random_below(8) {
             0 => Change::Zero { first: at, parts },
             _ => Change::Write { first: at, parts, value: 0 },
         };
         changes.push(change);
-        at += parts + random_below(NEAR_PARTS) * random_below(2);
+        at += parts + random_below(NEAR_PARTS) / whole * whole * random_below(2);
     }
     let resize = match random_below(2) {
         0 => Change::Resize(any_part()),
@@ -768,6 +793,12 @@ fn any_changes() -> Vec<Change> {
         _ => {}
     }
     changes
+}
+
+/// By how many bytes the first part of a file is shorter: in half of all files parts begin where blocks do,
+/// so that mounts share them (F7).
+fn any_shift() -> u64 {
+    random_below(512) * random_below(2)
 }
 
 fn any_part() -> u64 {

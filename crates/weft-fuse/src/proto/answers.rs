@@ -38,8 +38,8 @@ layouts! {
     /// `end` is the last byte.
     FuseLock = 24 { start: u64, end: u64, kind: u32, pid: u32 }
     LkOut = 24 { lk: FuseLock }
-    /// What the kernel is told unasked ([`super::notify::INVAL_INODE`]): pages from `off` on, `len` bytes of them or,
-    /// with 0, all.
+    /// What the kernel is told unasked ([`super::notify::INVAL_INODE`]): pages from `off` on, `len` bytes of
+    /// them or, with 0, all.
     NotifyInvalInodeOut = 24 { ino: u64, off: i64, len: i64 }
     /// The name follows, and zeroes up to a multiple of 8.
     Dirent = 24 { ino: u64, off: u64, namelen: u32, kind: u32 }

@@ -40,8 +40,8 @@ struct Node {
     xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
 }
 
-/// A tree. A file named `hang` never answers reads. Ones named `late` and `late-folder` appear when they
-/// are first looked for. Those that end in `.direct` are not cached. `contested` is written by another client,
+/// A tree. A file named `hang` never answers reads. Ones named `late` and `late-folder` appear when they are
+/// first looked for. Those that end in `.direct` are not cached. `contested` is written by another client,
 /// too, when the [`Probe`] says so, and somebody asks for attributes of the root.
 pub struct Memory {
     nodes: RefCell<BTreeMap<u64, Node>>,

@@ -3,8 +3,9 @@
 use super::draft::Draft;
 use crate::key::{Key, KeyParts, Table};
 use crate::record::Value;
+use weft_rules::{Mutation, mutated};
 use weft_types::limits::FILE_BYTES_MAX;
-use weft_types::{FileKind, InodeNumber};
+use weft_types::{FileKind, FileTime, InodeNumber};
 use weft_wire::files::{Answer, AttributeChanges, FileError, HoldMode};
 
 impl Draft<'_> {
@@ -19,16 +20,26 @@ impl Draft<'_> {
             (InodeNumber::ROOT, HoldMode::Write) if self.is_beside_others() => return Err(FileError::Busy),
             (InodeNumber::ROOT, HoldMode::Write | HoldMode::Open) => {}
             _ if found.is_directory() => return Err(FileError::IsDirectory),
+            (_, HoldMode::Shared) if !self.may_share(inode) => return Err(FileError::NotPermitted),
             _ => {}
         }
         self.put_hold(inode, mode);
         Ok(Answer::Attributes(self.seen(&found)))
     }
 
+    /// Whether nothing lies behind the end of a file: the session has seen to that, or others share it.
+    fn may_share(&self, inode: InodeNumber) -> bool {
+        let is_clear = |(holder, mode): (_, HoldMode)| {
+            mode == HoldMode::Shared || (holder == self.session && mode == HoldMode::Write)
+        };
+        self.tables.holders(inode).any(is_clear)
+    }
+
     /// The session keeps names and attributes of a directory.
     pub(super) fn hold_directory(&mut self, inode: InodeNumber) -> Result<Answer, FileError> {
         let found = self.living_directory(inode)?;
-        if self.tables.hold_of(inode, self.session) < Some(HoldMode::Read) {
+        let held = self.tables.hold_of(inode, self.session);
+        if !held.is_some_and(|held| held.covers(HoldMode::Read)) {
             self.put_hold(inode, HoldMode::Read);
         }
         Ok(Answer::Attributes(self.seen(&found)))
@@ -59,6 +70,33 @@ impl Draft<'_> {
         self.drop_locks(inode);
         self.delete(Key::held(inode, self.session));
         Ok(changed)
+    }
+
+    /// A file is at least this long, and data were written at this time. The time becomes another one in any
+    /// case: kernels go by it.
+    pub(super) fn grow(
+        &mut self,
+        inode: InodeNumber,
+        size: u64,
+        time: FileTime,
+    ) -> Result<Answer, FileError> {
+        let mut found = self.inode(inode)?;
+        if !self.tables.hold_of(inode, self.session).is_some_and(HoldMode::writes) {
+            return Err(FileError::Stale);
+        }
+        match found.attributes.kind {
+            FileKind::Regular if size > FILE_BYTES_MAX => return Err(FileError::TooLarge),
+            FileKind::Regular => {}
+            _ => return Err(FileError::Invalid),
+        }
+        let attributes = &mut found.attributes;
+        attributes.size = match mutated(Mutation::GrowthLowers) {
+            true => size,
+            false => size.max(attributes.size),
+        };
+        attributes.modified = time.max(attributes.modified.next());
+        self.put_changed(&mut found);
+        Ok(Answer::Attributes(self.seen(&found)))
     }
 
     /// Moves the end of what may lie in a file.

@@ -39,6 +39,6 @@ impl Draft<'_> {
     /// Whether another session knows more of an inode than the shard.
     fn has_other_writer(&self, inode: InodeNumber) -> bool {
         let mut holders = self.tables.holders(inode);
-        holders.any(|(holder, mode)| holder != self.session && mode == HoldMode::Write)
+        holders.any(|(holder, mode)| holder != self.session && mode.writes())
     }
 }

@@ -137,6 +137,7 @@ fn carry_out(draft: &mut Draft<'_>, operation: &Operation) -> Result<Answer, Fil
         Operation::Release(inode, changes) => draft.release(*inode, changes),
         Operation::Reserve(inode, end) => draft.move_end(*inode, *end, u64::max),
         Operation::Unreserve(inode, end) => draft.move_end(*inode, *end, u64::min),
+        Operation::Grow(inode, size, time) => draft.grow(*inode, *size, *time),
         Operation::CreateOpen(at, made, end) => draft.create_open(at, made, *end),
         // What is waited for is not in the tables.
         Operation::Recalls

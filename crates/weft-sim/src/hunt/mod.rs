@@ -32,6 +32,7 @@ mod rooms;
 mod rot;
 mod scripts;
 mod shard;
+mod shared;
 mod siblings;
 mod silence;
 mod sparse;
@@ -96,6 +97,8 @@ pub enum Scenario {
     Files,
     /// Several mounts of a file system share files.
     SharedFiles,
+    /// Several mounts write one file at the same time.
+    WrittenByMany,
     /// A mount is cut off until another one has what it held.
     Fenced,
     /// A mount dies as soon as its write is durable, and others have seen the file before.
@@ -218,6 +221,7 @@ pub fn run_seed(
                     Scenario::Fenced => fenced::run().await,
                     Scenario::DiedAfterWrite => fenced::run_died().await,
                     Scenario::SharedFiles => files::run_shared().await,
+                    Scenario::WrittenByMany => shared::run().await,
                 }
             };
             let result = match race(run, sleep(ENDS_WITHIN)).await {

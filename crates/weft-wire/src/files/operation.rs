@@ -77,7 +77,7 @@ pub enum XattrMode {
 }
 
 /// What a session may do with an inode that it has open.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum HoldMode {
     /// It may do nothing; the inode stays.
@@ -86,17 +86,31 @@ pub enum HoldMode {
     Read = 1,
     /// It may write data and choose the size: nobody else reads or writes meanwhile.
     Write = 2,
+    /// It may read data, write whole blocks and make the file longer, and so may others meanwhile (F7).
+    Shared = 3,
 }
 
 impl HoldMode {
     /// The mode with this number.
     pub fn from_u8(n: u8) -> Option<HoldMode> {
-        [HoldMode::Open, HoldMode::Read, HoldMode::Write].into_iter().find(|mode| *mode as u8 == n)
+        let modes = [HoldMode::Open, HoldMode::Read, HoldMode::Write, HoldMode::Shared];
+        modes.into_iter().find(|mode| *mode as u8 == n)
     }
 
     /// Whether two sessions may hold an inode in these modes at once.
     pub fn goes_with(self, other: HoldMode) -> bool {
-        self == HoldMode::Open || other == HoldMode::Open || (self, other) == (HoldMode::Read, HoldMode::Read)
+        let goes_with_itself = matches!(self, HoldMode::Read | HoldMode::Shared);
+        self == HoldMode::Open || other == HoldMode::Open || (self == other && goes_with_itself)
+    }
+
+    /// Whether who holds an inode in this mode may do all that the other mode allows.
+    pub fn covers(self, other: HoldMode) -> bool {
+        self == other || self == HoldMode::Write || other == HoldMode::Open
+    }
+
+    /// Whether who holds an inode in this mode may write, and so know more of it than the shard.
+    pub fn writes(self) -> bool {
+        matches!(self, HoldMode::Write | HoldMode::Shared)
     }
 
     pub(super) fn decode(d: &mut Decoder<'_>) -> Result<HoldMode, DecodeError> {
@@ -172,11 +186,13 @@ pub enum Operation {
     /// Removes an extended attribute.
     RemoveXattr(InodeNumber, Vec<u8>),
     /// The session has the inode open, and may do with it from now on what the mode says, which may be less
-    /// than until now. It is not purged before the session has released it or is over, whether or not it
-    /// has a name. Refused if it has no name, and nobody holds it, and as long as another session holds it in
-    /// a mode that does not go with this one (F4). Of directories there is only the root to write, which
-    /// stands for all names and attributes, and is refused as long as another session holds anything; and to
-    /// open, which gives these back.
+    /// than until now. It is not purged before the session has released it or is over, whether or not it has
+    /// a name. Refused if it has no name, and nobody holds it, and as long as another session holds it in a
+    /// mode that does not go with this one (F4). Of directories there is only the root to write, which stands
+    /// for all names and attributes, and is refused as long as another session holds anything; and to open,
+    /// which gives these back. [`HoldMode::Shared`] is granted only if nothing lies behind the end of the
+    /// file: to a session that holds it to write, which makes sure of that, and beside others that share it.
+    /// Refused with [`super::FileError::NotPermitted`] otherwise (F7).
     Hold(InodeNumber, HoldMode),
     /// Changes attributes, and the session has the inode open no more.
     Release(InodeNumber, AttributeChanges),
@@ -218,6 +234,10 @@ pub enum Operation {
     /// Where the data of inodes may be, at most [`INODES_ASKED_MAX`] of them: for a check of what groups
     /// hold.
     DataOf(Vec<InodeNumber>),
+    /// A file that the session may write is at least this long, and data were written at this time (F7). It
+    /// never becomes shorter. Its time becomes this one, or the next after the one that it has. Answered with
+    /// its attributes.
+    Grow(InodeNumber, u64, FileTime),
 }
 
 impl Operation {
@@ -252,6 +272,7 @@ impl Operation {
             | Operation::Release(inode, _)
             | Operation::Reserve(inode, _)
             | Operation::Unreserve(inode, _)
+            | Operation::Grow(inode, ..)
             | Operation::Lock(inode, _)
             | Operation::Unlock(inode, ..)
             | Operation::FindLock(inode, _) => *inode,
@@ -276,6 +297,14 @@ impl Operation {
                 | Operation::Use
                 | Operation::State
                 | Operation::DataOf(_)
+        )
+    }
+
+    /// Whether it needs only what the session holds already, so that nothing of others is in its way.
+    pub fn is_of_holder(&self) -> bool {
+        matches!(
+            self,
+            Operation::Release(..) | Operation::Reserve(..) | Operation::Unreserve(..) | Operation::Grow(..)
         )
     }
 
@@ -324,6 +353,7 @@ impl Operation {
             | Operation::Release(..)
             | Operation::Reserve(..)
             | Operation::Unreserve(..)
+            | Operation::Grow(..)
             | Operation::Lock(..)
             | Operation::Unlock(..) => true,
         }
@@ -411,6 +441,9 @@ impl Operation {
             }
             Operation::FindLock(inode, lock) => lock.encode(e.u8(26).u64(inode.0)),
             Operation::HoldDirectory(inode) => encode_of_inode(e, 30, *inode),
+            Operation::Grow(inode, size, time) => {
+                encode_time(e.u8(32).u64(inode.0).u64(*size), *time);
+            }
             of_server => of_server.encode_of_server(e),
         }
     }
@@ -486,6 +519,7 @@ impl Operation {
                 let count = decode_count(d, "inodes", INODES_ASKED_MAX)?;
                 Operation::DataOf((0..count).map(|_| decode_inode(d)).collect::<Result<_, _>>()?)
             }
+            32 => Operation::Grow(decode_inode(d)?, d.u64()?, decode_time(d)?),
             AWAIT if may_await => Operation::Await(Box::new(Operation::decode_some(d, false)?)),
             n => return Err(DecodeError::Invalid { field: "operation", value: n.into() }),
         })

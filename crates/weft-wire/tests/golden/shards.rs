@@ -42,6 +42,7 @@ variants!(Operation {
     State,
     HoldDirectory,
     DataOf,
+    Grow,
 });
 variants!(Answer {
     Attributes,
@@ -117,6 +118,8 @@ fn operations() -> Vec<Operation> {
         Operation::State,
         Operation::HoldDirectory(inode),
         Operation::DataOf(vec![inode, InodeNumber::new(3, 8)]),
+        Operation::Hold(inode, HoldMode::Shared),
+        Operation::Grow(inode, 0x0002_0000, FileTime { seconds: 7, nanoseconds: 9 }),
     ]
 }
 

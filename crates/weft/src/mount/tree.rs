@@ -44,8 +44,9 @@ impl FilesTree {
         FilesTree { files, name: name.to_owned(), manager: Rc::new(manager), space, revisions }
     }
 
-    /// The kernel keeps pages of a file from one open to the next, if nobody has changed it since. Before each
-    /// read it asks for size and time, unless it may keep these, and drops the pages if they have changed.
+    /// The kernel keeps pages of a file from one open to the next, if nobody has changed it since. Before
+    /// each read it asks for size and time, unless it may keep these, and drops the pages if they have
+    /// changed.
     fn opened(&self, inode: InodeNumber, handle: u64) -> Opened {
         let revision = self.files.newest().revision(handle);
         let before = match revision {
@@ -168,6 +169,10 @@ impl Tree for FilesTree {
 
     async fn attributes(&self, inode: InodeNumber) -> Reply<Attributes> {
         self.look(async |files| files.attributes(inode).await).await
+    }
+
+    async fn permissions(&self, inode: InodeNumber) -> Reply<u16> {
+        self.look(async |files| files.permissions(inode).await).await
     }
 
     fn take_old_pages(&self, inode: InodeNumber) -> bool {
