@@ -7,6 +7,7 @@ on this machine. docs/benchmark.md says what to make of it.
 """
 
 import argparse
+import concurrent.futures
 import contextlib
 import json
 import os
@@ -28,6 +29,11 @@ DRIVE_BYTES, VOLUME_SIZE, FILE_BYTES = 3 << 30, "512MiB", 512 * load.MIB
 # Files of each process or client, and in the archive that is unpacked: in full, and quickly.
 FILES, FILES_QUICK = 4000, 500
 UNPACKED, UNPACKED_QUICK = 20_000, 2_000
+
+# Files that two mounts write, and how.
+ONE_FILE, TWO_FILES = ["both"], ["left", "right"]
+SHARED = [(load.Workload("randwrite-4k-8", "randwrite", 4096, 8), "4K"), (load.Workload("seqwrite-1m-8", "write", load.MIB, 8), "1M"),
+          (load.Workload("randwrite-parts-8", "randwrite", 3584, 8), "3.5K")]
 
 
 def main():
@@ -151,6 +157,31 @@ def data(made, options):
     return rows
 
 
+def shared(made, options):
+    """Direct writes of one file by two mounts at the same time, beside those of two files, one by each. Parts of blocks are written by one
+    mount at a time."""
+    places, rows = made["places"], []
+    weft(made, "mount", "home", str(places[1]))
+    for name in ONE_FILE + TWO_FILES:
+        load.fill(load.file(places[0] / name), FILE_BYTES)
+    for workload, size in SHARED:
+        (limit, _), (one_file, p99) = (by_both(places, names, workload, options.seconds) for names in (TWO_FILES, ONE_FILE * 2))
+        rows.append(row(f"{size} direct write of one file by two mounts, depth {workload.depth} each; limit: two files", one_file,
+                        mb_per_s=one_file * workload.block_bytes / 1e6, p99=p99, limit=limit))
+    for name in ONE_FILE + TWO_FILES:
+        os.unlink(places[0] / name)
+    weft(made, "umount", str(places[1]))
+    return rows
+
+
+def by_both(places, names, workload, seconds):
+    """A workload by both mounts, each with its file: requests per second in all, and the worse p99 in us."""
+    with concurrent.futures.ThreadPoolExecutor(len(places)) as threads:
+        measure = lambda at: load.measure(load.file(at[0] / at[1]), workload, FILE_BYTES, seconds)
+        found = list(threads.map(measure, zip(places, names)))
+    return sum(one["iops"] for one in found), max(one["p99_us"] for one in found)
+
+
 def small_files(made, options):
     """An archive of small files unpacked through a mount, beside the file system in memory."""
     with mounted.archive(options.unpacked) as (archive, _):
@@ -182,7 +213,7 @@ def costs(made, options):
             {**row("bytes appended to the log per create and close"), "value": (after[2] - before[2]) * 4096 / files}]
 
 
-SECTIONS = {"library": by_library, "mounts": through_mounts, "data": data, "small": small_files, "costs": costs}
+SECTIONS = {"library": by_library, "mounts": through_mounts, "data": data, "shared": shared, "small": small_files, "costs": costs}
 
 
 def median(workload, found):

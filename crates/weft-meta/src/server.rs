@@ -272,12 +272,14 @@ impl ShardServer {
                     Err(error) => return error,
                 }
             }
+            // Of one of which something is left, it stays known since when it is over: two that shared a file wait
+            // for each other otherwise.
             over_since.borrow_mut().retain(|session, since| {
-                let waits = seen.borrow().contains(session) && since.elapsed() < LEASE_WAIT;
-                if waits {
+                let is_left = seen.borrow().contains(session);
+                if is_left && since.elapsed() < LEASE_WAIT {
                     pause = pause.min(LEASE_WAIT - since.elapsed());
                 }
-                waits
+                is_left
             });
         }
     }
