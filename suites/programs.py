@@ -131,6 +131,15 @@ def shared_file(place):
     return Seen(steps, remark=f"operations, two mounts of one file, seeds from {FIRST_SEED} to {seeds}")
 
 
+def beside(place):
+    """Two programs on each of two mounts write and read one file at the same time: through the kernel's pages, past them, in parts of blocks."""
+    seconds, again = 3 if place.short else 60, 0
+    for how in "buffered", "direct", "parts":
+        said = run(sys.executable, TOP / "suites/beside.py", place.a, place.b, seconds, how)
+        again += int(re.search(r"(\d+) of them asked again", said).group(1))
+    return Seen(3, remark=f"ways, {seconds} s each; {again} reads were asked again, as docs/files.md says")
+
+
 FIRST_SEED = 7
 
 
@@ -386,6 +395,7 @@ SUITES = {
     "pjdfstest": (pjdfstest, ["pjdfstest", "--version"]),
     "fsx": (fsx, ["fsx", "--version"]),
     "shared-file": (shared_file, None),
+    "beside": (beside, None),
     "locks": (locks, None),
     "fio": (fio, ["fio", "--version"]),
     "stress-ng": (stress_ng, ["stress-ng", "--version"]),

@@ -165,7 +165,7 @@ impl Files {
     /// How often the shard has changed the inode of a handle, as far as this mount knows: never less than at
     /// the open. None if another mount may know of more.
     pub fn revision(&self, handle: u64) -> Option<u64> {
-        let file = self.file_of(handle).ok().filter(|file| !file.is_only_open());
+        let file = self.file_of(handle).ok().filter(|file| file.is_alone());
         file.map(|file| file.revision())
     }
 
@@ -185,13 +185,17 @@ impl Files {
         if let Some(known) = self.0.open.attributes(inode) {
             return Ok(known);
         }
+        if let Some(file) = self.0.open.get(inode).filter(|file| file.is_shared()) {
+            // The shard orders the times of all who write the file.
+            self.to_end(|_| async move { file.tell().await }).await?;
+        }
         self.look(b"", Operation::Attributes(inode)).await
     }
 
-    /// Whether what a kernel has read of an open file by now may be older than what another mount has
-    /// written. It counts as dropped from now on.
-    pub fn take_old_pages(&self, inode: InodeNumber) -> bool {
-        self.0.open.get(inode).is_some_and(|file| file.take_old_pages())
+    /// Whether what a kernel has read of an open file by now may be older than what another mount has written.
+    /// `found` is what [`Files::attributes`] has just returned. It counts as dropped from now on.
+    pub fn take_old_pages(&self, found: &Attributes) -> bool {
+        self.0.open.get(found.inode).is_some_and(|file| file.take_old_pages(found))
     }
 
     /// Permissions of an inode. Of an open file nobody is asked who writes it, too.

@@ -90,7 +90,10 @@ pub(crate) struct OpenFile<S> {
     /// The mode is given up: nothing begins under it.
     is_given_up: Cell<bool>,
     /// Another mount may have written since somebody here has read.
-    pub(crate) has_old_pages: Cell<bool>,
+    has_old_pages: Cell<bool>,
+    /// The time that the file had at least when somebody here has read or written it first, of all that was read
+    /// or written while it was shared: what was read since is old if it has another time.
+    pub(crate) shared_pages: Cell<Option<FileTime>>,
     /// What is under way under the mode.
     under_way: Cell<u64>,
     /// The mode has changed, or nothing is under way any more.
@@ -199,6 +202,7 @@ impl<S: Shards> OpenFile<S> {
             mode_turn: Mutex::new(()),
             is_given_up: Cell::new(false),
             has_old_pages: Cell::new(false),
+            shared_pages: Cell::new(None),
             under_way: Cell::new(0),
             progress: Notify::default(),
             size: Cell::new(attributes.size),
@@ -342,14 +346,18 @@ impl<S: Shards> OpenFile<S> {
         need.is_met_by(self.mode.get()) && !self.is_given_up.get() && self.hearing.is_sure_for(Duration::ZERO)
     }
 
-    /// Whether the mount may do nothing with the file but keep it open.
-    pub(crate) fn is_only_open(&self) -> bool {
-        self.mode.get() == Some(HoldMode::Open)
+    /// Whether no other mount may write the file now.
+    pub(crate) fn is_alone(&self) -> bool {
+        matches!(self.mode.get(), Some(HoldMode::Read | HoldMode::Write))
     }
 
     /// Whether what was read of it by now may be old. It counts as dropped from now on.
-    pub(crate) fn take_old_pages(&self) -> bool {
-        self.has_old_pages.take()
+    pub(crate) fn take_old_pages(&self, found: &Attributes) -> bool {
+        let is_changed = self.shared_pages.get().is_some_and(|since| since != found.modified);
+        if is_changed {
+            self.shared_pages.set(None);
+        }
+        self.has_old_pages.take() || is_changed
     }
 
     /// Something was done that may have changed attributes, and its answer does not say which.

@@ -160,13 +160,22 @@ impl<S: Shards> OpenFile<S> {
         Ok(())
     }
 
+    fn note_use(&self) {
+        note(&self.contest.used);
+        let since = self.shared_pages.get().unwrap_or(self.known.get().modified);
+        self.shared_pages.set(Some(since));
+    }
+
     /// Something is read up to an end while others may write. Where the file may be longer than it was known
     /// to be, the shard is asked: it has heard of each write that has returned.
     pub(crate) async fn before_read_beside(&self, end: u64) -> Result<(), FsError> {
-        note(&self.contest.used);
-        self.has_old_pages.set(true);
-        if end > self.size.get() && !mutated(Mutation::SharedSizeKept) {
-            let found = self.names.attributes_by(b"", Operation::Attributes(self.inode)).await?;
+        self.note_use();
+        if end > self.size.get()
+            && !mutated(Mutation::SharedSizeKept)
+            && let Some(found) = self.names.hold_if_free(self.inode, HoldMode::Shared).await?
+        {
+            // It holds the file so already. An answer to a question for attributes would wait for the word of all
+            // who write, and one of them may be dead.
             self.seen(found);
         }
         Ok(())
@@ -191,9 +200,8 @@ impl<S: Shards> OpenFile<S> {
 
     async fn write_beside(&self, offset: u64, end: u64, bufs: Vec<Buf>) -> Result<(), FsError> {
         mark(Path::WrittenBeside);
-        note(&self.contest.used);
+        self.note_use();
         note(&self.contest.written);
-        self.has_old_pages.set(true);
         if self.reserved.get().is_none_or(|reserved| end > reserved) {
             let _turn = self.turn.lock().await;
             self.reserve(end).await?;
@@ -238,19 +246,16 @@ impl<S: Shards> OpenFile<S> {
         Ok(())
     }
 
-    /// Attributes of a file that others may write, too: none of them makes it shorter.
-    pub(crate) fn seen_beside(&self, mut seen: Attributes) -> Attributes {
+    /// Attributes of a file that others may write, too: none of them makes it shorter. The time is that of the
+    /// shard, which orders the times of all.
+    pub(crate) fn seen_beside(&self, seen: Attributes) -> Attributes {
         let size = match mutated(Mutation::GrowthLowers) {
             true => seen.size,
             false => seen.size.max(self.size.get()),
         };
         self.size.set(size);
         self.told_size.set(size);
-        seen.size = size;
-        let modified = seen.modified;
-        self.untold.put_on(&mut seen);
-        seen.modified = seen.modified.max(modified);
-        seen
+        Attributes { size, ..seen }
     }
 
     /// Shares the file no longer than that is of use: gives it back if nobody here has used it lately, and

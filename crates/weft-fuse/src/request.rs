@@ -75,12 +75,12 @@ pub(crate) struct Opening {
 }
 
 /// The operations, with what they need. Attributes are asked for `before_read` by the kernel before it reads
-/// pages of an open file that it may have.
+/// pages that it may have of a file that is open by this handle.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum FuseOperation {
     Lookup(LookupName),
     Forget(Vec<(InodeNumber, u64)>),
-    Attributes { before_read: bool },
+    Attributes { before_read: Option<u64> },
     Statx,
     Change { changes: AttributeChanges, handle: Option<u64>, kills_set_id: bool },
     Target,
@@ -231,9 +231,9 @@ fn decode_operation(header: &InHeader, mut f: Fields<'_>, terms: Terms) -> Resul
             FuseOperation::Forget(vec![(InodeNumber(header.nodeid), f.take::<ForgetIn>()?.nlookup)])
         }
         op::BATCH_FORGET => decode_forgets(f)?,
-        op::GETATTR => f
-            .take::<GetattrIn>()
-            .map(|asked| FuseOperation::Attributes { before_read: asked.getattr_flags & GETATTR_FH != 0 })?,
+        op::GETATTR => f.take::<GetattrIn>().map(|asked| FuseOperation::Attributes {
+            before_read: (asked.getattr_flags & GETATTR_FH != 0).then_some(asked.fh),
+        })?,
         op::STATX => f.take::<StatxIn>().map(|_| FuseOperation::Statx)?,
         op::SETATTR => decode_change(f.take()?)?,
         op::READLINK => FuseOperation::Target,

@@ -134,7 +134,7 @@ async fn carry_out_on_data<T: Tree>(
 
 /// How long the kernel may keep the answer to an operation that begins now: the shorter of what the tree
 /// says before the operation and after it.
-fn keeps<T: Tree>(tree: &T) -> impl Fn() -> Timeouts + use<'_, T> {
+pub(crate) fn keeps<T: Tree>(tree: &T) -> impl Fn() -> Timeouts + use<'_, T> {
     let before = tree.timeouts();
     move || before.shorter(tree.timeouts())
 }

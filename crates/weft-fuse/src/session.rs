@@ -9,7 +9,7 @@ use crate::error::FuseError;
 use crate::lookups::Lookups;
 use crate::mounts::{MountOptions, Mounted};
 use crate::request::{FuseOperation, FuseRequest, Refusal};
-use crate::service::carry_out;
+use crate::service::{carry_out, keeps};
 use crate::taken::Taken;
 use crate::tree::{Errno, Reply, Tree};
 use rustc_hash::FxHashMap;
@@ -20,8 +20,8 @@ use std::rc::Rc;
 use std::time::Duration;
 use weft_rt::sync::{Either, Notify, race};
 use weft_rt::{Buf, BufMut, sleep, spawn, yield_now};
-use weft_types::InodeNumber;
 use weft_types::limits::{FUSE_LOCK_WAITS_MAX, FUSE_REQUESTS_MAX};
+use weft_types::{Attributes, InodeNumber};
 use weft_wire::files::{FileLock, LockFamily};
 
 /// Requests read in a row before other tasks get their turn.
@@ -63,8 +63,8 @@ impl Drop for LockWait<'_> {
 #[derive(Clone, Copy)]
 struct Touched {
     inode: InodeNumber,
-    /// It is a question before pages are read.
-    before_read: bool,
+    /// How long the file may be afterwards, if the request may change its size.
+    may_reach: Option<u64>,
     /// Bytes that are to be read.
     reads: Option<u32>,
 }
@@ -75,12 +75,18 @@ impl Touched {
             FuseOperation::Copy { to, .. } => to.inode,
             _ => request.node,
         };
-        let before_read = matches!(request.operation, FuseOperation::Attributes { before_read: true });
+        let may_reach = match request.operation {
+            FuseOperation::Write { place, length, .. } => Some(place.offset.saturating_add(length.into())),
+            FuseOperation::Change { changes, .. } => changes.size,
+            FuseOperation::Allocate { offset, length, .. } => Some(offset.saturating_add(length)),
+            FuseOperation::Copy { to, length, .. } => Some(to.offset.saturating_add(length)),
+            _ => None,
+        };
         let reads = match request.operation {
             FuseOperation::Read { length, .. } => Some(length),
             _ => None,
         };
-        Touched { inode, before_read, reads }
+        Touched { inode, may_reach, reads }
     }
 
     /// Whether the kernel has got all the bytes that it has asked for: from fewer it learns a size.
@@ -174,7 +180,6 @@ impl<T: Tree> Shared<T> {
                 match self.device.read(&mut buffer) {
                     Ok(Some(length)) => buffer = self.take(buffer, length),
                     Ok(None) => {
-                        self.taken.is_empty_now();
                         is_empty = true;
                         break;
                     }
@@ -260,18 +265,13 @@ impl<T: Tree> Shared<T> {
 
     /// Starts the task of a request.
     fn begin(self: &Rc<Self>, request: FuseRequest, data: Buf) {
-        let (shared, looks) = (self.clone(), self.taken.looks());
+        let (shared, touched) = (self.clone(), Touched::by(&request));
         self.in_flight.borrow_mut().insert(request.unique, false);
-        if let FuseOperation::Release { .. } = request.operation {
-            self.taken.close(request.node);
-        }
+        self.note_begin(&request, touched);
         spawn(async move {
-            let (unique, touched) = (request.unique, Touched::by(&request));
+            let unique = request.unique;
             let reply = shared.carry_out(request, data).await;
-            if touched.before_read && reply.is_ok() {
-                shared.have_old_pages_dropped(touched.inode, looks).await;
-            }
-            shared.note(touched, &reply);
+            shared.note_end(touched, &reply);
             let refused = shared.send(unique, &reply);
             if let (true, Ok(answer)) = (refused, reply) {
                 shared.take_back(answer).await;
@@ -281,7 +281,7 @@ impl<T: Tree> Shared<T> {
         });
     }
 
-    async fn carry_out(&self, request: FuseRequest, data: Buf) -> Reply<Answer> {
+    async fn carry_out(self: &Rc<Self>, request: FuseRequest, data: Buf) -> Reply<Answer> {
         let (unique, thread) = (request.unique, request.thread);
         if let FuseOperation::Lock { handle, lock, waits } = request.operation {
             return self.lock(&request, handle, lock, waits).await;
@@ -289,7 +289,15 @@ impl<T: Tree> Shared<T> {
         if !request.operation.can_be_given_up() {
             return carry_out(&*self.tree, request, data).await;
         }
-        match race(carry_out(&*self.tree, request, data), self.unwanted(unique, thread)).await {
+        let work = async {
+            match request.operation {
+                FuseOperation::Attributes { before_read: Some(handle) } => {
+                    self.attributes_before_read(request.node, handle).await
+                }
+                _ => carry_out(&*self.tree, request, data).await,
+            }
+        };
+        match race(work, self.unwanted(unique, thread)).await {
             Either::Left(reply) => reply,
             Either::Right(()) => Err(Errno(libc::EINTR)),
         }
@@ -337,21 +345,56 @@ impl<T: Tree> Shared<T> {
         }
     }
 
-    /// The pages of a file are going to be read, after the answer to a question that was read after so many
-    /// looks at the device. The kernel compares size and time with those that it has, and drops pages that
-    /// are old. If it may throw that answer away, it is told to drop them.
-    async fn have_old_pages_dropped(&self, inode: InodeNumber, looks: u64) {
-        let Some(turn) = self.taken.turn_in_doubt(inode, looks) else { return };
-        let _turn = turn.lock().await;
-        if self.tree.take_old_pages(inode)
-            && let Err(error) = self.device.drop_pages(inode).await
-        {
+    /// Attributes of a file whose pages are going to be read. The kernel compares size and time with those that
+    /// it has, and drops pages that are old. If it may throw the answer away, it is told before what it would
+    /// learn from it.
+    async fn attributes_before_read(self: &Rc<Self>, inode: InodeNumber, handle: u64) -> Reply<Answer> {
+        let kept = keeps(&*self.tree);
+        let found = self.tree.attributes(inode).await?;
+        if let Some(turn) = self.taken.turn_in_doubt(inode) {
+            let shared = self.clone();
+            // To its end, also for a caller that is killed: others wait for it.
+            let dropping = spawn(async move {
+                let _turn = turn.lock().await;
+                shared.have_old_pages_dropped(handle, &found).await;
+            });
+            let _ = dropping.await;
+        }
+        Ok(Answer::attributes(&found, kept()))
+    }
+
+    async fn have_old_pages_dropped(&self, handle: u64, found: &Attributes) {
+        if !self.tree.take_old_pages(found) {
+            return;
+        }
+        let (inode, size) = (found.inode, found.size);
+        let last = match self.lookups.is_shorter(inode, size) {
+            true => self.tree.read(inode, handle, size - 1, 1).await.ok(),
+            false => None,
+        };
+        let last = last.and_then(|bufs| bufs.iter().find_map(|buf| buf.first().copied()));
+        last.inspect(|_| self.lookups.may_have(inode, size));
+        if let Err(error) = self.device.drop_pages(inode, last.map(|byte| (size - 1, byte))).await {
             tracing::warn!(%inode, %error, "the kernel does not drop old pages of a file");
         }
     }
 
+    /// A request was read.
+    fn note_begin(&self, request: &FuseRequest, touched: Touched) {
+        if let FuseOperation::Release { .. } = request.operation {
+            self.taken.close(request.node);
+        }
+        if let Some(size) = touched.may_reach {
+            self.lookups.may_have(touched.inode, size);
+            self.taken.begin_change(touched.inode);
+        }
+    }
+
     /// An answer is sent now: the kernel learns something of these files by it.
-    fn note(&self, touched: Touched, reply: &Reply<Answer>) {
+    fn note_end(&self, touched: Touched, reply: &Reply<Answer>) {
+        if touched.may_reach.is_some() {
+            self.taken.end_change(touched.inode);
+        }
         reply.iter().filter_map(|answer| answer.opens).for_each(|(inode, _)| self.taken.open(inode));
         if !touched.is_whole_read(reply) {
             let given = reply.iter().flat_map(|answer| &answer.gives);
@@ -364,6 +407,8 @@ impl<T: Tree> Shared<T> {
         let given = reply.as_ref().map_or(&[][..], |answer| &answer.gives);
         // First counted, then sent: what the kernel has, it may forget at once.
         given.iter().for_each(|inode| self.lookups.add(*inode));
+        let sizes = reply.iter().flat_map(|answer| &answer.sizes);
+        sizes.for_each(|(inode, size)| self.lookups.may_have(*inode, *size));
         match self.device.send(unique, reply.as_ref().map_err(|errno| *errno)) {
             Ok(Sent::Taken) => return false,
             Ok(Sent::NotWanted) => {}

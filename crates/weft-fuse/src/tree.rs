@@ -172,9 +172,10 @@ pub trait Tree: 'static {
     }
 
     /// Whether the kernel may have pages of an open file that are older than what another client has written
-    /// to it. They count as dropped from now on: the kernel is made to drop them.
-    fn take_old_pages(&self, inode: InodeNumber) -> bool {
-        let _ = inode;
+    /// to it. `found` is what [`Tree::attributes`] has just returned. The pages count as dropped from now on:
+    /// the kernel is made to drop them.
+    fn take_old_pages(&self, found: &Attributes) -> bool {
+        let _ = found;
         false
     }
 

@@ -312,7 +312,7 @@ fn changed_directories(tables: &Tables, session: SessionId, operation: &Operatio
         | Operation::SetXattr(inode, ..)
         | Operation::RemoveXattr(inode, _)
         | Operation::Hold(inode, HoldMode::Write | HoldMode::Shared)
-            if tables.hold_of(*inode, session) != Some(HoldMode::Write) =>
+            if !tables.hold_of(*inode, session).is_some_and(HoldMode::writes) =>
         {
             vec![kept_with(*inode)]
         }

@@ -24,7 +24,7 @@ pub struct Probe {
     pub writes_with_size: AtomicU64,
     pub flushed: AtomicU64,
     pub synced: AtomicU64,
-    /// Another client writes 2 to each byte of `contested`, once.
+    /// Another client writes 2 to each byte of `contested`, and 4096 more, once.
     pub write_beside: AtomicBool,
     /// Attributes of `contested` are not answered, and how many have been asked for meanwhile.
     pub keeps_attributes: AtomicBool,
@@ -179,6 +179,8 @@ impl Tree for Memory {
         {
             self.with(contested, |node| {
                 node.data.fill(2);
+                node.data.resize(node.data.len() + 4096, 2);
+                node.attributes.size = node.data.len() as u64;
                 node.attributes.modified = node.attributes.modified.next();
                 Ok(())
             })?;
@@ -193,7 +195,7 @@ impl Tree for Memory {
         self.with(inode, |node| Ok(node.attributes))
     }
 
-    fn take_old_pages(&self, _: InodeNumber) -> bool {
+    fn take_old_pages(&self, _: &Attributes) -> bool {
         self.has_old_pages.take()
     }
 

@@ -27,6 +27,9 @@ const UNITS: u64 = BLOCK_SIZE as u64 / UNIT;
 /// Most writes begin within so many blocks.
 const NEAR_BLOCKS: u64 = 12;
 
+/// By how much the clock of a mount is wrong at most.
+const SKEW_MOST_US: u64 = 200_000;
+
 /// What has begun before a rest has ended after so long.
 const RESTS_WITHIN: Duration = Duration::from_millis(400);
 
@@ -126,6 +129,8 @@ struct Scene {
     began: Instant,
     /// Parts of blocks are written, too. Then the file is shared for short times only.
     has_parts: bool,
+    /// By how much the clocks of the mounts are wrong.
+    skews_us: [i64; MOUNTS],
     history: RefCell<History>,
     /// When each mount began to sync what it has synced last.
     synced: [Cell<Option<Instant>>; MOUNTS],
@@ -153,6 +158,7 @@ pub async fn run() -> Result<(), String> {
         inode: Cell::new(InodeNumber::ROOT),
         began: now(),
         has_parts: random_below(3) == 0,
+        skews_us: std::array::from_fn(|_| random_below(2 * SKEW_MOST_US) as i64 - SKEW_MOST_US as i64),
         history: RefCell::default(),
         synced: Default::default(),
         rests: Cell::new(false),
@@ -188,6 +194,7 @@ pub async fn run() -> Result<(), String> {
 impl Scene {
     /// One mount makes the file, and dies at times with bytes behind its end.
     async fn begin(self: &Rc<Self>) -> Result<(), String> {
+        (0..MOUNTS).for_each(|mount| self.set_clock(mount));
         let made = done(&self.stations[0], |files| async move {
             let kind = FileKind::Regular;
             let new = NewInode { kind, mode: 0o644, umask: 0, uid: 0, gid: 0, device: 0, target: Vec::new() };
@@ -221,12 +228,37 @@ impl Scene {
         Ok(())
     }
 
-    /// Kills a mount, rather as it makes the file longer, and waits until it is forgotten: from then on what
-    /// it had not done well is there or not.
+    /// Kills a mount, rather as it makes the file longer, and at times another one soon after it. Waits until
+    /// they are forgotten: from then on what they had not done well is there or not.
     async fn kill(self: &Rc<Self>, mount: usize) -> Result<(), String> {
         self.rests.set(true);
         // What needs the file alone would wait for the dead, and keep it free.
         sleep(RESTS_WITHIN).await;
+        let mut dead = vec![self.kill_as_it_grows(mount).await];
+        if random_below(3) == 0 {
+            sleep(Duration::from_millis(random_below(7_000))).await;
+            dead.push(self.kill_as_it_grows((mount + 2) % MOUNTS).await);
+        }
+        for (_, session, _) in &dead {
+            self.forgotten(*session).await;
+        }
+        let other = &self.stations[(mount + 1) % MOUNTS];
+        let this = self.clone();
+        let look = move |files: Files| async move {
+            let size = files.attributes(this.inode.get()).await?.size;
+            for (mount, _, died) in dead {
+                this.history.borrow_mut().forget(mount, died, size / UNIT);
+            }
+            let from = (size / UNIT).saturating_sub(4 * UNITS);
+            this.read(&files, None, from, 8 * UNITS).await
+        };
+        let looked = done(other, look).await;
+        self.rests.set(false);
+        looked
+    }
+
+    /// Which mount was killed, its session, and when.
+    async fn kill_as_it_grows(self: &Rc<Self>, mount: usize) -> (usize, Option<SessionId>, Instant) {
         let (this, station) = (self.clone(), self.stations[mount].clone());
         spawn(async move {
             let grow = move |files: Files| async move {
@@ -237,23 +269,23 @@ impl Scene {
             station.run(grow).await.is_ok()
         });
         sleep(Duration::from_micros(random_below(1_500))).await;
-        let session = self.stations[mount].session();
-        let died = now();
+        let (session, died) = (self.stations[mount].session(), now());
+        self.mount_anew(mount, died);
+        (mount, session, died)
+    }
+
+    /// A mount dies; the clock of the next one on its machine is as wrong as that of the one before.
+    fn mount_anew(&self, mount: usize, died: Instant) {
         self.stations[mount].mount_anew();
+        self.set_clock(mount);
         let synced = self.synced[mount].take();
-        self.history.borrow_mut().lose(mount, synced.unwrap_or(died.min(now())));
-        self.forgotten(session).await;
-        let other = &self.stations[(mount + 1) % MOUNTS];
-        let this = self.clone();
-        let look = move |files: Files| async move {
-            let size = files.attributes(this.inode.get()).await?.size;
-            this.history.borrow_mut().forget(mount, died, size / UNIT);
-            let from = (size / UNIT).saturating_sub(4 * UNITS);
-            this.read(&files, None, from, 8 * UNITS).await
-        };
-        let looked = done(other, look).await;
-        self.rests.set(false);
-        looked
+        self.history.borrow_mut().lose(mount, synced.unwrap_or(died));
+    }
+
+    fn set_clock(&self, mount: usize) {
+        for process in sim::processes_on(self.stations[mount].host()) {
+            sim::set_wall_skew(process, self.skews_us[mount]);
+        }
     }
 
     async fn forgotten(&self, session: Option<SessionId>) {
@@ -275,9 +307,7 @@ impl Scene {
                 // Whoever is cut off for long has no session any more.
                 Ok(Err(FsError::SessionOver { .. })) if station.life() == life => {
                     sim::tell(|| format!("the session of mount {mount} is over"));
-                    let synced = self.synced[mount].take();
-                    self.history.borrow_mut().lose(mount, synced.unwrap_or_else(now));
-                    station.mount_anew();
+                    self.mount_anew(mount, now());
                 }
                 Ok(Err(FsError::SessionOver { .. })) => {}
                 Ok(Err(error)) => drop(self.found.borrow_mut().get_or_insert(error.to_string())),
@@ -296,7 +326,7 @@ impl Scene {
             }
             let near = random_below(NEAR_BLOCKS) * UNITS;
             let what = random_below(20);
-            if self.rests.get() && !matches!(what, 0..7 | 10..13) {
+            if self.rests.get() && !matches!(what, 0..7 | 10..16) {
                 sleep(Duration::from_millis(random_below(300))).await;
                 continue;
             }

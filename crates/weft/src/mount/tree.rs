@@ -175,9 +175,9 @@ impl Tree for FilesTree {
         self.look(async |files| files.permissions(inode).await).await
     }
 
-    fn take_old_pages(&self, inode: InodeNumber) -> bool {
+    fn take_old_pages(&self, found: &Attributes) -> bool {
         // What is open in a session that is over can be read no more.
-        self.files.newest().take_old_pages(inode)
+        self.files.newest().take_old_pages(found)
     }
 
     async fn change(
