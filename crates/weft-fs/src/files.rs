@@ -192,8 +192,8 @@ impl Files {
         self.look(b"", Operation::Attributes(inode)).await
     }
 
-    /// Whether what a kernel has read of an open file by now may be older than what another mount has written.
-    /// `found` is what [`Files::attributes`] has just returned. It counts as dropped from now on.
+    /// Whether what a kernel has read of an open file by now may be older than what another mount has
+    /// written. `found` is what [`Files::attributes`] has just returned. It counts as dropped from now on.
     pub fn take_old_pages(&self, found: &Attributes) -> bool {
         self.0.open.get(found.inode).is_some_and(|file| file.take_old_pages(found))
     }

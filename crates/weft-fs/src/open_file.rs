@@ -91,8 +91,8 @@ pub(crate) struct OpenFile<S> {
     is_given_up: Cell<bool>,
     /// Another mount may have written since somebody here has read.
     has_old_pages: Cell<bool>,
-    /// The time that the file had at least when somebody here has read or written it first, of all that was read
-    /// or written while it was shared: what was read since is old if it has another time.
+    /// The time that the file had at least when somebody here has read or written it first, of all that was
+    /// read or written while it was shared: what was read since is old if it has another time.
     pub(crate) shared_pages: Cell<Option<FileTime>>,
     /// What is under way under the mode.
     under_way: Cell<u64>,

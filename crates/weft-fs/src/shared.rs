@@ -170,12 +170,11 @@ impl<S: Shards> OpenFile<S> {
     /// to be, the shard is asked: it has heard of each write that has returned.
     pub(crate) async fn before_read_beside(&self, end: u64) -> Result<(), FsError> {
         self.note_use();
-        if end > self.size.get()
-            && !mutated(Mutation::SharedSizeKept)
-            && let Some(found) = self.names.hold_if_free(self.inode, HoldMode::Shared).await?
-        {
-            // It holds the file so already. An answer to a question for attributes would wait for the word of all
-            // who write, and one of them may be dead.
+        if end > self.size.get() && !mutated(Mutation::SharedSizeKept) {
+            // The mount holds the file so already, so nothing is in the way. A question for attributes would
+            // wait for the word of all who write, one of whom may be dead.
+            let hold = Operation::Hold(self.inode, HoldMode::Shared);
+            let found = self.names.attributes_by(b"", hold).await?;
             self.seen(found);
         }
         Ok(())
@@ -246,8 +245,8 @@ impl<S: Shards> OpenFile<S> {
         Ok(())
     }
 
-    /// Attributes of a file that others may write, too: none of them makes it shorter. The time is that of the
-    /// shard, which orders the times of all.
+    /// Attributes of a file that others may write, too: none of them makes it shorter. The time is that of
+    /// the shard, which orders the times of all.
     pub(crate) fn seen_beside(&self, seen: Attributes) -> Attributes {
         let size = match mutated(Mutation::GrowthLowers) {
             true => seen.size,

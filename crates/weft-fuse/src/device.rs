@@ -175,9 +175,9 @@ impl Device {
         }
     }
 
-    /// Has the kernel drop all pages that it has of an inode, and returns when it has done so. If it takes the
-    /// file to be shorter than it is, it is told so by the last byte, with the byte's offset. Pages that are
-    /// being read or written are waited for, and so are their requests: answer these meanwhile.
+    /// Has the kernel drop all pages that it has of an inode, and returns when it has done so. If it takes
+    /// the file to be shorter than it is, it is told so by the last byte, with the byte's offset. Pages that
+    /// are being read or written are waited for, and so are their requests: answer these meanwhile.
     ///
     /// # Errors
     /// Those of the kernel.

@@ -1,5 +1,5 @@
-//! What the kernel knows: how often each inode was given to it, less what it has forgotten, and how long it may
-//! take a file to be.
+//! What the kernel knows: how often each inode was given to it, less what it has forgotten, and how long it
+//! may take a file to be.
 
 use rustc_hash::FxHashMap;
 use std::cell::RefCell;

@@ -126,7 +126,8 @@ async fn carry_out_on_data<T: Tree>(
             // The kernel takes 32 bits of it.
             let length = length.min(COPIED_AT_ONCE);
             let size = tree.copy(from, to, length).await?.min(length) as u32;
-            Answer::of(&WriteOut { size, padding: 0 })
+            let sizes = vec![(to.inode, to.offset.saturating_add(size.into()))];
+            Answer { sizes, ..Answer::of(&WriteOut { size, padding: 0 }) }
         }
         operation => unreachable!("{operation:?} is carried out elsewhere, or has no answer"),
     })

@@ -11,7 +11,7 @@ use crate::mounts::{MountOptions, Mounted};
 use crate::request::{FuseOperation, FuseRequest, Refusal};
 use crate::service::{carry_out, keeps};
 use crate::taken::Taken;
-use crate::tree::{Errno, Reply, Tree};
+use crate::tree::{Allocate, Errno, Reply, Tree};
 use rustc_hash::FxHashMap;
 use std::cell::{Cell, RefCell};
 use std::fs;
@@ -63,7 +63,8 @@ impl Drop for LockWait<'_> {
 #[derive(Clone, Copy)]
 struct Touched {
     inode: InodeNumber,
-    /// How long the file may be afterwards, if the request may change its size.
+    /// How long the kernel may take the file to be while the request is under way, if that may change its
+    /// size.
     may_reach: Option<u64>,
     /// Bytes that are to be read.
     reads: Option<u32>,
@@ -78,8 +79,11 @@ impl Touched {
         let may_reach = match request.operation {
             FuseOperation::Write { place, length, .. } => Some(place.offset.saturating_add(length.into())),
             FuseOperation::Change { changes, .. } => changes.size,
-            FuseOperation::Allocate { offset, length, .. } => Some(offset.saturating_add(length)),
-            FuseOperation::Copy { to, length, .. } => Some(to.offset.saturating_add(length)),
+            FuseOperation::Allocate {
+                how: Allocate::Extend | Allocate::ZeroRange, offset, length, ..
+            } => Some(offset.saturating_add(length)),
+            // The others leave the size, and the answer to a copy says how far it went.
+            FuseOperation::Allocate { .. } | FuseOperation::Copy { .. } => Some(0),
             _ => None,
         };
         let reads = match request.operation {
@@ -345,9 +349,9 @@ impl<T: Tree> Shared<T> {
         }
     }
 
-    /// Attributes of a file whose pages are going to be read. The kernel compares size and time with those that
-    /// it has, and drops pages that are old. If it may throw the answer away, it is told before what it would
-    /// learn from it.
+    /// Attributes of a file whose pages are going to be read. The kernel compares size and time with those
+    /// that it has, and drops pages that are old. If it may throw the answer away, it is told before what it
+    /// would learn from it.
     async fn attributes_before_read(self: &Rc<Self>, inode: InodeNumber, handle: u64) -> Reply<Answer> {
         let kept = keeps(&*self.tree);
         let found = self.tree.attributes(inode).await?;

@@ -1,9 +1,9 @@
 //! Whether the kernel takes what it is told of the files that are open.
 //!
-//! The kernel asks for size and time of a file before it reads pages that it has, and drops them if these have
-//! changed. It throws the answer away if it has learned something else of the file since it asked: by another
-//! answer, or by the end of a write, which it counts only when the caller runs again. While it makes a file
-//! longer it throws away all of them. Then it goes on with the size and the pages that it has.
+//! The kernel asks for size and time of a file before it reads pages that it has, and drops them if these
+//! have changed. It throws the answer away if it has learned something else of the file since it asked: by
+//! another answer, or by the end of a write, which it counts only when the caller runs again. While it makes
+//! a file longer it throws away all of them. Then it goes on with the size and the pages that it has.
 
 use rustc_hash::FxHashMap;
 use std::cell::RefCell;
@@ -71,8 +71,8 @@ impl Taken {
         }
     }
 
-    /// The turn to have the pages of a file dropped, if the kernel may throw away the answer to a question that
-    /// it has asked by now.
+    /// The turn to have the pages of a file dropped, if the kernel may throw away the answer to a question
+    /// that it has asked by now.
     pub(crate) fn turn_in_doubt(&self, inode: InodeNumber) -> Option<Rc<Mutex<()>>> {
         let open = self.0.borrow();
         let open = open.get(&inode)?;

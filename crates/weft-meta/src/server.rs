@@ -272,8 +272,8 @@ impl ShardServer {
                     Err(error) => return error,
                 }
             }
-            // Of one of which something is left, it stays known since when it is over: two that shared a file wait
-            // for each other otherwise.
+            // Of one of which something is left, it stays known since when it is over: two that shared a file
+            // wait for each other otherwise.
             over_since.borrow_mut().retain(|session, since| {
                 let is_left = seen.borrow().contains(session);
                 if is_left && since.elapsed() < LEASE_WAIT {

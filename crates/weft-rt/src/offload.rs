@@ -20,7 +20,8 @@ type Job = Box<dyn FnOnce() + Send>;
 pub struct HelperThread(OnceCell<Sender<Job>>);
 
 impl HelperThread {
-    /// Runs work on the thread, one piece after the other in the order of the calls. As [`offload`] otherwise.
+    /// Runs work on the thread, one piece after the other in the order of the calls. As [`offload`]
+    /// otherwise.
     ///
     /// # Panics
     /// If the operating system gives no thread.
