@@ -195,7 +195,7 @@ impl Files {
     /// Whether what a kernel has read of an open file by now may be older than what another mount has
     /// written. `found` is what [`Files::attributes`] has just returned. It counts as dropped from now on.
     pub fn take_old_pages(&self, found: &Attributes) -> bool {
-        self.0.open.get(found.inode).is_some_and(|file| file.take_old_pages(found))
+        self.0.open.get(found.inode).is_some_and(|file| file.old_pages.take(found.modified))
     }
 
     /// Permissions of an inode. Of an open file nobody is asked who writes it, too.

@@ -22,6 +22,7 @@ use crate::hearing::Hearing;
 use crate::kept_names::KeptBy;
 use crate::lockers::Lockers;
 use crate::namespace::Namespace;
+use crate::old_pages::OldPages;
 use crate::shared::{Contest, Need};
 use crate::untold::Untold;
 use crate::write_back::{Lost, WriteBack};
@@ -89,11 +90,8 @@ pub(crate) struct OpenFile<S> {
     pub(crate) mode_turn: Mutex<()>,
     /// The mode is given up: nothing begins under it.
     is_given_up: Cell<bool>,
-    /// Another mount may have written since somebody here has read.
-    has_old_pages: Cell<bool>,
-    /// The time that the file had at least when somebody here has read or written it first, of all that was
-    /// read or written while it was shared: what was read since is old if it has another time.
-    pub(crate) shared_pages: Cell<Option<FileTime>>,
+    /// What a kernel may have read of it.
+    pub(crate) old_pages: OldPages,
     /// What is under way under the mode.
     under_way: Cell<u64>,
     /// The mode has changed, or nothing is under way any more.
@@ -201,8 +199,7 @@ impl<S: Shards> OpenFile<S> {
             unsaid: Cell::new(unsaid),
             mode_turn: Mutex::new(()),
             is_given_up: Cell::new(false),
-            has_old_pages: Cell::new(false),
-            shared_pages: Cell::new(None),
+            old_pages: OldPages::default(),
             under_way: Cell::new(0),
             progress: Notify::default(),
             size: Cell::new(attributes.size),
@@ -351,15 +348,6 @@ impl<S: Shards> OpenFile<S> {
         matches!(self.mode.get(), Some(HoldMode::Read | HoldMode::Write))
     }
 
-    /// Whether what was read of it by now may be old. It counts as dropped from now on.
-    pub(crate) fn take_old_pages(&self, found: &Attributes) -> bool {
-        let is_changed = self.shared_pages.get().is_some_and(|since| since != found.modified);
-        if is_changed {
-            self.shared_pages.set(None);
-        }
-        self.has_old_pages.take() || is_changed
-    }
-
     /// Something was done that may have changed attributes, and its answer does not say which.
     pub(crate) fn is_known_no_more(&self) {
         self.is_known.set(false);
@@ -384,7 +372,7 @@ impl<S: Shards> OpenFile<S> {
     pub(crate) async fn give_up(&self, mut keeps: HoldMode) -> Result<(), FsError> {
         let _given_up = self.wait_until_idle().await;
         if keeps != HoldMode::Read {
-            self.has_old_pages.set(true);
+            self.old_pages.give_up();
         }
         let _turn = self.turn.lock().await;
         match (mutated(Mutation::GivenBackUntold), mutated(Mutation::GivenBackUnwritten)) {
@@ -596,7 +584,13 @@ impl<S: Shards> OpenFile<S> {
             self.size.set(end);
         }
         self.keep(offset, bufs);
+        self.note_write();
+    }
+
+    /// Data were written.
+    pub(crate) fn note_write(&self) {
         self.untold.note_write(now());
+        self.old_pages.write();
     }
 
     /// What lies behind the size that the shard knows was lost.
@@ -637,7 +631,7 @@ impl<S: Shards> OpenFile<S> {
             let _turn = (!mutated(Mutation::GrowthWithoutTurn)).then_some(turn);
             self.grow(offset, end, bufs).await?;
         }
-        self.untold.note_write(now());
+        self.note_write();
         Ok(())
     }
 
@@ -649,7 +643,7 @@ impl<S: Shards> OpenFile<S> {
         let _turn = self.turn.lock().await;
         let offset = self.size.get();
         self.grow(offset, self.end(offset, length)?, bufs).await?;
-        self.untold.note_write(now());
+        self.note_write();
         Ok(())
     }
 
@@ -759,7 +753,7 @@ impl<S: Shards> OpenFile<S> {
         if offset < end {
             self.write_zeroes(offset, end).await?;
         }
-        self.untold.note_write(now());
+        self.note_write();
         Ok(())
     }
 

@@ -162,8 +162,7 @@ impl<S: Shards> OpenFile<S> {
 
     fn note_use(&self) {
         note(&self.contest.used);
-        let since = self.shared_pages.get().unwrap_or(self.known.get().modified);
-        self.shared_pages.set(Some(since));
+        self.old_pages.use_beside(self.known.get().modified);
     }
 
     /// Something is read up to an end while others may write. Where the file may be longer than it was known
@@ -210,7 +209,7 @@ impl<S: Shards> OpenFile<S> {
             self.grow_beside(end).await?;
         }
         self.put(offset, bufs).await?;
-        self.untold.note_write(now());
+        self.note_write();
         self.contest.durable_end.set(self.contest.durable_end.get().max(end));
         self.grow_beside(end).await
     }
