@@ -192,12 +192,6 @@ impl Files {
         self.look(b"", Operation::Attributes(inode)).await
     }
 
-    /// Whether what a kernel has read of an open file by now may be older than what another mount has
-    /// written. `found` is what [`Files::attributes`] has just returned. It counts as dropped from now on.
-    pub fn take_old_pages(&self, found: &Attributes) -> bool {
-        self.0.open.get(found.inode).is_some_and(|file| file.old_pages.take(found.modified))
-    }
-
     /// Permissions of an inode. Of an open file nobody is asked who writes it, too.
     ///
     /// # Errors
@@ -421,6 +415,19 @@ impl Files {
             Ok(((), files.0.open.new_handle(file, how.appends)))
         });
         opened.await.map(|(_, handle)| handle)
+    }
+
+    /// A kernel keeps pages of what is read and written by a handle, until it is closed. To be called before
+    /// it has any: meanwhile the mount does not share the file with others (F7).
+    ///
+    /// # Errors
+    /// If the handle is none, or what was written cannot be told.
+    pub async fn keep_pages(&self, handle: u64) -> Result<(), FsError> {
+        let Handle { file, keeps_pages, .. } = self.0.open.by_handle(handle)?;
+        match keeps_pages.replace(true) {
+            true => Ok(()),
+            false => self.to_end(|_| async move { file.begin_to_keep_pages().await }).await,
+        }
     }
 
     /// Reads; fewer bytes at the end of the file only.

@@ -19,7 +19,6 @@ mod lockers;
 mod locks;
 mod mount;
 mod namespace;
-mod old_pages;
 mod open_file;
 mod open_files;
 mod path;

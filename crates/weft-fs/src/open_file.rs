@@ -22,7 +22,6 @@ use crate::hearing::Hearing;
 use crate::kept_names::KeptBy;
 use crate::lockers::Lockers;
 use crate::namespace::Namespace;
-use crate::old_pages::OldPages;
 use crate::shared::{Contest, Need};
 use crate::untold::Untold;
 use crate::write_back::{Lost, WriteBack};
@@ -57,6 +56,8 @@ pub(crate) struct OpenFile<S> {
     data: File,
     /// Handles, and operations that need it open for their time.
     pub(crate) users: Cell<u64>,
+    /// Handles by which a kernel keeps pages.
+    pub(crate) keep_pages: Cell<u64>,
     /// Who has taken locks of it.
     pub(crate) lockers: Lockers,
     /// Held by whoever takes or gives back a lock, until the shard has answered: what is asked later is
@@ -90,8 +91,6 @@ pub(crate) struct OpenFile<S> {
     pub(crate) mode_turn: Mutex<()>,
     /// The mode is given up: nothing begins under it.
     is_given_up: Cell<bool>,
-    /// What a kernel may have read of it.
-    pub(crate) old_pages: OldPages,
     /// What is under way under the mode.
     under_way: Cell<u64>,
     /// The mode has changed, or nothing is under way any more.
@@ -182,6 +181,7 @@ impl<S: Shards> OpenFile<S> {
             inode: attributes.inode,
             data,
             users: Cell::new(0),
+            keep_pages: Cell::new(0),
             lockers: Lockers::default(),
             lock_turn: Mutex::new(()),
             turn: Mutex::new(()),
@@ -199,7 +199,6 @@ impl<S: Shards> OpenFile<S> {
             unsaid: Cell::new(unsaid),
             mode_turn: Mutex::new(()),
             is_given_up: Cell::new(false),
-            old_pages: OldPages::default(),
             under_way: Cell::new(0),
             progress: Notify::default(),
             size: Cell::new(attributes.size),
@@ -371,9 +370,6 @@ impl<S: Shards> OpenFile<S> {
     /// Gives up all that exceeds this mode. The caller holds `mode_turn`.
     pub(crate) async fn give_up(&self, mut keeps: HoldMode) -> Result<(), FsError> {
         let _given_up = self.wait_until_idle().await;
-        if keeps != HoldMode::Read {
-            self.old_pages.give_up();
-        }
         let _turn = self.turn.lock().await;
         match (mutated(Mutation::GivenBackUntold), mutated(Mutation::GivenBackUnwritten)) {
             (true, _) => {}
@@ -584,13 +580,7 @@ impl<S: Shards> OpenFile<S> {
             self.size.set(end);
         }
         self.keep(offset, bufs);
-        self.note_write();
-    }
-
-    /// Data were written.
-    pub(crate) fn note_write(&self) {
         self.untold.note_write(now());
-        self.old_pages.write();
     }
 
     /// What lies behind the size that the shard knows was lost.
@@ -631,7 +621,7 @@ impl<S: Shards> OpenFile<S> {
             let _turn = (!mutated(Mutation::GrowthWithoutTurn)).then_some(turn);
             self.grow(offset, end, bufs).await?;
         }
-        self.note_write();
+        self.untold.note_write(now());
         Ok(())
     }
 
@@ -643,7 +633,7 @@ impl<S: Shards> OpenFile<S> {
         let _turn = self.turn.lock().await;
         let offset = self.size.get();
         self.grow(offset, self.end(offset, length)?, bufs).await?;
-        self.note_write();
+        self.untold.note_write(now());
         Ok(())
     }
 
@@ -753,7 +743,7 @@ impl<S: Shards> OpenFile<S> {
         if offset < end {
             self.write_zeroes(offset, end).await?;
         }
-        self.note_write();
+        self.untold.note_write(now());
         Ok(())
     }
 

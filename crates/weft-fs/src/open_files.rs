@@ -36,11 +36,15 @@ pub(crate) struct Handle<S> {
     pub appends: bool,
     /// Of how many losses its user has heard.
     pub heard: Rc<Cell<u64>>,
+    /// A kernel keeps pages of what is read and written by it.
+    pub keeps_pages: Rc<Cell<bool>>,
 }
 
 impl<S> Clone for Handle<S> {
     fn clone(&self) -> Self {
-        Handle { file: self.file.clone(), appends: self.appends, heard: self.heard.clone() }
+        let Handle { file, appends, heard, keeps_pages } = self;
+        let (file, heard, keeps_pages) = (file.clone(), heard.clone(), keeps_pages.clone());
+        Handle { file, appends: *appends, heard, keeps_pages }
     }
 }
 
@@ -137,7 +141,7 @@ impl<S: Shards> OpenFiles<S> {
         let handle = self.last_handle.get() + 1;
         self.last_handle.set(handle);
         let heard = Rc::new(Cell::new(file.lost.count()));
-        self.handles.borrow_mut().insert(handle, Handle { file, appends, heard });
+        self.handles.borrow_mut().insert(handle, Handle { file, appends, heard, keeps_pages: Rc::default() });
         handle
     }
 
@@ -146,9 +150,9 @@ impl<S: Shards> OpenFiles<S> {
     pub(crate) async fn open_all_of(&self, others: &OpenFiles<S>) {
         let handles: Vec<(u64, Handle<S>)> =
             others.handles.borrow().iter().map(|(handle, opened)| (*handle, opened.clone())).collect();
-        for (handle, Handle { file, appends, heard }) in handles {
-            if let Ok(file) = self.take(file.inode, HoldMode::Open).await {
-                self.handles.borrow_mut().insert(handle, Handle { file, appends, heard });
+        for (handle, opened) in handles {
+            if let Ok(file) = self.take(opened.file.inode, HoldMode::Open).await {
+                self.handles.borrow_mut().insert(handle, Handle { file, ..opened });
             }
         }
     }
@@ -156,7 +160,8 @@ impl<S: Shards> OpenFiles<S> {
     /// A handle is used no more: the locks go that were taken by it, and the file is given back.
     pub(crate) async fn close(&self, handle: u64) {
         let closed = self.handles.borrow_mut().remove(&handle);
-        let Some(Handle { file, .. }) = closed else { return };
+        let Some(Handle { file, keeps_pages, .. }) = closed else { return };
+        file.keep_pages.set(file.keep_pages.get() - u64::from(keeps_pages.get()));
         if let Err(error) = file.unlock_by(handle).await {
             tracing::debug!(inode = file.inode.0, %error, "locks are not given back yet");
         }

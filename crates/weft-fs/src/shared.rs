@@ -5,6 +5,9 @@
 //! is kept then: data are durable when a write returns, and the shard has heard of the size. Whatever is not
 //! a read or a write of whole blocks needs the file alone, and has the others give it back.
 //!
+//! A file of which a kernel keeps pages is not shared by that mount: a kernel drops pages only when it asks
+//! for the time of the file and gets another one, and it may throw that answer away.
+//!
 //! Before a file is shared, nothing may lie behind its end: whoever makes it longer leaves a hole between the
 //! end that others know and its own data. The mount that has the file to write sees to that as it begins to
 //! share.
@@ -106,7 +109,7 @@ impl<S: Shards> OpenFile<S> {
     /// Has the shard let the mount do this with the file: alone if nobody else uses it, else beside others if
     /// that can be, else when its turn comes. The caller holds `mode_turn`, and the mode is open at most.
     pub(crate) async fn obtain_beside(&self, need: Need) -> Result<(), FsError> {
-        if was_lately(&self.contest.refused) {
+        if self.keep_pages.get() > 0 || was_lately(&self.contest.refused) {
             return self.hold(need.mode()).await;
         }
         if self.hold_if_free(need.mode()).await? {
@@ -125,7 +128,11 @@ impl<S: Shards> OpenFile<S> {
     /// that it writes in whole blocks.
     pub(crate) fn may_keep(&self, mode: HoldMode, keeps: HoldMode) -> HoldMode {
         match (mode, keeps) {
-            (HoldMode::Write, HoldMode::Shared) if !was_lately(&self.contest.alone) => HoldMode::Shared,
+            (HoldMode::Write, HoldMode::Shared)
+                if self.keep_pages.get() == 0 && !was_lately(&self.contest.alone) =>
+            {
+                HoldMode::Shared
+            }
             (HoldMode::Write, HoldMode::Read) => HoldMode::Read,
             _ => HoldMode::Open,
         }
@@ -160,15 +167,10 @@ impl<S: Shards> OpenFile<S> {
         Ok(())
     }
 
-    fn note_use(&self) {
-        note(&self.contest.used);
-        self.old_pages.use_beside(self.known.get().modified);
-    }
-
     /// Something is read up to an end while others may write. Where the file may be longer than it was known
     /// to be, the shard is asked: it has heard of each write that has returned.
     pub(crate) async fn before_read_beside(&self, end: u64) -> Result<(), FsError> {
-        self.note_use();
+        note(&self.contest.used);
         if end > self.size.get() && !mutated(Mutation::SharedSizeKept) {
             // The mount holds the file so already, so nothing is in the way. A question for attributes would
             // wait for the word of all who write, one of whom may be dead.
@@ -198,7 +200,7 @@ impl<S: Shards> OpenFile<S> {
 
     async fn write_beside(&self, offset: u64, end: u64, bufs: Vec<Buf>) -> Result<(), FsError> {
         mark(Path::WrittenBeside);
-        self.note_use();
+        note(&self.contest.used);
         note(&self.contest.written);
         if self.reserved.get().is_none_or(|reserved| end > reserved) {
             let _turn = self.turn.lock().await;
@@ -208,8 +210,10 @@ impl<S: Shards> OpenFile<S> {
             self.contest.durable_end.set(self.contest.durable_end.get().max(end));
             self.grow_beside(end).await?;
         }
-        self.put(offset, bufs).await?;
-        self.note_write();
+        let written = self.put(offset, bufs).await;
+        // Some of it may be there, also of one that fails.
+        self.untold.note_write(now());
+        written?;
         self.contest.durable_end.set(self.contest.durable_end.get().max(end));
         self.grow_beside(end).await
     }
@@ -254,6 +258,17 @@ impl<S: Shards> OpenFile<S> {
         self.size.set(size);
         self.told_size.set(size);
         Attributes { size, ..seen }
+    }
+
+    /// A kernel keeps pages of the file from now on. Nothing would drop them as others write, so the file is
+    /// not shared as long as that is so.
+    pub(crate) async fn begin_to_keep_pages(&self) -> Result<(), FsError> {
+        self.keep_pages.set(self.keep_pages.get() + 1);
+        let _mode_turn = self.mode_turn.lock().await;
+        match self.is_shared() {
+            true => self.give_up(HoldMode::Open).await,
+            false => Ok(()),
+        }
     }
 
     /// Shares the file no longer than that is of use: gives it back if nobody here has used it lately, and

@@ -32,24 +32,14 @@ pub(crate) struct Answer {
     pub(crate) body: AnswerBody,
     /// Inodes that it gives to the kernel, each as often as it is here.
     pub(crate) gives: Vec<InodeNumber>,
-    /// The sizes of inodes that it tells the kernel.
-    pub(crate) sizes: Vec<(InodeNumber, u64)>,
     /// The open file that it gives to the kernel: of this inode, with this handle.
     pub(crate) opens: Option<(InodeNumber, u64)>,
 }
 
 impl Answer {
-    /// Bytes behind the header.
-    pub(crate) fn length(&self) -> usize {
-        match &self.body {
-            AnswerBody::Bytes(bytes) => bytes.len(),
-            AnswerBody::Data(parts) => parts.iter().map(|part| part.len()).sum(),
-        }
-    }
-
     /// Bytes.
     pub(crate) fn bytes(bytes: Vec<u8>) -> Answer {
-        Answer { body: AnswerBody::Bytes(bytes), gives: Vec::new(), sizes: Vec::new(), opens: None }
+        Answer { body: AnswerBody::Bytes(bytes), gives: Vec::new(), opens: None }
     }
 
     /// It is done.
@@ -70,22 +60,20 @@ impl Answer {
     /// Attributes.
     pub(crate) fn attributes(attributes: &Attributes, timeouts: Timeouts) -> Answer {
         let (attr_valid, attr_valid_nsec) = valid_for(timeouts.attributes);
-        let answer = AttrOut { attr_valid, attr_valid_nsec, dummy: 0, attr: attr_of(attributes) };
-        Answer { sizes: size_of(attributes), ..Answer::of(&answer) }
+        Answer::of(&AttrOut { attr_valid, attr_valid_nsec, dummy: 0, attr: attr_of(attributes) })
     }
 
     /// Attributes for statx(2).
     pub(crate) fn statx(attributes: &Attributes, timeouts: Timeouts) -> Answer {
         let (attr_valid, attr_valid_nsec) = valid_for(timeouts.attributes);
         let stat = statx_of(attributes);
-        let answer = StatxOut { attr_valid, attr_valid_nsec, flags: 0, spare: [0; 2], stat };
-        Answer { sizes: size_of(attributes), ..Answer::of(&answer) }
+        Answer::of(&StatxOut { attr_valid, attr_valid_nsec, flags: 0, spare: [0; 2], stat })
     }
 
     /// What a name leads to.
     pub(crate) fn entry(attributes: &Attributes, timeouts: Timeouts) -> Answer {
         let gives = vec![attributes.inode];
-        Answer { gives, sizes: size_of(attributes), ..Answer::of(&entry_of(attributes, timeouts)) }
+        Answer { gives, ..Answer::of(&entry_of(attributes, timeouts)) }
     }
 
     /// A name leads to nothing, and the kernel may remember that.
@@ -110,8 +98,7 @@ impl Answer {
         let mut bytes = bytes_of(&entry_of(attributes, timeouts));
         open_of(opened, is_direct).put(&mut bytes);
         let opens = Some((attributes.inode, opened.handle));
-        let (gives, sizes) = (vec![attributes.inode], size_of(attributes));
-        Answer { body: AnswerBody::Bytes(bytes), gives, sizes, opens }
+        Answer { body: AnswerBody::Bytes(bytes), gives: vec![attributes.inode], opens }
     }
 
     /// A lock that is in the way, or that none is.
@@ -145,10 +132,6 @@ impl Answer {
             spare: [0; 6],
         })
     }
-}
-
-fn size_of(attributes: &Attributes) -> Vec<(InodeNumber, u64)> {
-    vec![(attributes.inode, attributes.size)]
 }
 
 fn bytes_of(field: &impl Field) -> Vec<u8> {

@@ -6,15 +6,14 @@ use crate::answer::{Answer, AnswerBody};
 use crate::error::FuseError;
 use crate::mounts::{MountOptions, Mounted};
 use crate::proto::{Field, InHeader, InitIn, InitOut, MAJOR, MINOR, MINOR_OLDEST, OutHeader, WriteIn};
-use crate::proto::{NotifyInvalInodeOut, NotifyStoreOut, init, notify, op};
+use crate::proto::{init, op};
 use crate::tree::Errno;
 use rustix::fs::{Mode, OFlags};
 use std::io::{self, IoSlice};
 use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
-use weft_rt::{BufMut, HelperThread, IO_ALIGN, Readiness, offload};
-use weft_types::InodeNumber;
+use weft_rt::{BufMut, IO_ALIGN, Readiness, offload};
 
 /// The most data of one READ or WRITE: the largest request of a volume's data path.
 pub(crate) const DATA_BYTES: usize = 1 << 20;
@@ -68,8 +67,6 @@ pub(crate) struct Terms {
 /// The device of one mount.
 pub(crate) struct Device {
     file: Readiness,
-    /// Tells the kernel what it has to wait for.
-    notifies: HelperThread,
 }
 
 /// What became of an answer.
@@ -116,7 +113,7 @@ impl Device {
 
     /// A device that is mounted, or whatever behaves like one.
     fn of(file: OwnedFd) -> Device {
-        Device { file: Readiness::new(file), notifies: HelperThread::default() }
+        Device { file: Readiness::new(file) }
     }
 
     /// Waits until there may be a message.
@@ -159,7 +156,7 @@ impl Device {
                 vec![&joined]
             }
         };
-        let length = OutHeader::BYTES + answer.map_or(0, Answer::length);
+        let length = OutHeader::BYTES + parts.iter().map(|part| part.len()).sum::<usize>();
         let mut head = Vec::with_capacity(OutHeader::BYTES);
         OutHeader { len: length as u32, error, unique }.put(&mut head);
         let mut slices = Vec::with_capacity(1 + parts.len());
@@ -173,31 +170,6 @@ impl Device {
             }
             Err(error) => Err(error.into()),
         }
-    }
-
-    /// Has the kernel drop all pages that it has of an inode, and returns when it has done so. If it takes
-    /// the file to be shorter than it is, it is told so by the last byte, with the byte's offset. Pages that
-    /// are being read or written are waited for, and so are their requests: answer these meanwhile.
-    ///
-    /// # Errors
-    /// Those of the kernel.
-    pub(crate) async fn drop_pages(&self, inode: InodeNumber, last: Option<(u64, u8)>) -> io::Result<()> {
-        let kernel = rustix::io::fcntl_dupfd_cloexec(&self.file, 0)?;
-        let mut messages = Vec::new();
-        if let Some((offset, byte)) = last {
-            let store = NotifyStoreOut { nodeid: inode.0, offset, size: 1, padding: 0 };
-            messages.push(notification(notify::STORE, &store, &[byte]));
-        }
-        let all = NotifyInvalInodeOut { ino: inode.0, off: 0, len: 0 };
-        messages.push(notification(notify::INVAL_INODE, &all, &[]));
-        let told = move || {
-            messages.iter().try_for_each(|message| match rustix::io::write(&kernel, message) {
-                // It does not know the inode, or not any more.
-                Ok(_) | Err(rustix::io::Errno::NOENT | rustix::io::Errno::NODEV) => Ok(()),
-                Err(error) => Err(error.into()),
-            })
-        };
-        self.notifies.run(told).await
     }
 
     /// Reads INIT and answers it. The kernel holds back all other requests until then.
@@ -220,17 +192,6 @@ impl Device {
             }
         }
     }
-}
-
-/// A message that answers nothing.
-fn notification(what: i32, fields: &impl Field, data: &[u8]) -> Vec<u8> {
-    let mut rest = Vec::new();
-    fields.put(&mut rest);
-    rest.extend_from_slice(data);
-    let mut message = Vec::with_capacity(OutHeader::BYTES + rest.len());
-    OutHeader { len: (OutHeader::BYTES + rest.len()) as u32, error: what, unique: 0 }.put(&mut message);
-    message.extend_from_slice(&rest);
-    message
 }
 
 /// An error number as the kernel takes it: it leaves the caller waiting for ever for others.

@@ -48,8 +48,7 @@ impl Listing {
     /// Packs what the tree has listed. A group that does not fit is left for the next request, unless it
     /// is the first of the buffer: then as much of it is there as fits.
     pub(crate) fn pack(&self, listed: &Listed, timeouts: Timeouts) -> Answer {
-        let mut page =
-            Page { listing: self, bytes: Vec::new(), gives: Vec::new(), sizes: Vec::new(), timeouts };
+        let mut page = Page { listing: self, bytes: Vec::new(), gives: Vec::new(), timeouts };
         let dots = [(DOT, b"." as &[u8], self.directory.0), (DOT_DOT, b"..", listed.parent)];
         for (cookie, name, inode) in dots {
             if self.after < cookie && !page.put_dot(cookie, name, inode) {
@@ -90,7 +89,6 @@ struct Page<'a> {
     listing: &'a Listing,
     bytes: Vec<u8>,
     gives: Vec<InodeNumber>,
-    sizes: Vec<(InodeNumber, u64)>,
     timeouts: Timeouts,
 }
 
@@ -127,7 +125,6 @@ impl Page<'_> {
         if self.listing.with_attributes {
             entry_of(attributes, self.timeouts).put(&mut self.bytes);
             self.gives.push(attributes.inode);
-            self.sizes.push((attributes.inode, attributes.size));
         }
         self.put_name(cookie, &entry.name, attributes.inode.0, attributes.kind);
     }
@@ -141,7 +138,7 @@ impl Page<'_> {
     }
 
     fn finish(self) -> Answer {
-        Answer { body: AnswerBody::Bytes(self.bytes), gives: self.gives, sizes: self.sizes, opens: None }
+        Answer { body: AnswerBody::Bytes(self.bytes), gives: self.gives, opens: None }
     }
 }
 

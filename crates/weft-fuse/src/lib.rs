@@ -15,12 +15,11 @@
 //! `session.rs` reads requests of the kernel, `request.rs` decodes them, `service.rs` makes calls of the
 //! tree of them, `answer.rs` and `directory.rs` encode what these return. `device.rs` has the device and
 //! the handshake, `proto` the numbers and layouts of the kernel's header, `lookups.rs` counts what the
-//! kernel knows, `taken.rs` which answers it may throw away, and `mounts.rs` makes, finds and ends mounts.
+//! kernel knows, and `mounts.rs` makes, finds and ends mounts.
 //!
 //! All of it runs on one thread of `weft-rt`, where it waits for the device on the ring. The kernel keeps
 //! caches and checks permissions. This crate caches nothing, and knows
-//! nothing of where a tree has its files from. Where the tree says that pages may be old, and the kernel may
-//! throw away the answer by which it would notice, it has the kernel drop them.
+//! nothing of where a tree has its files from.
 #![forbid(unsafe_code)]
 
 mod answer;
@@ -33,7 +32,6 @@ mod proto;
 mod request;
 mod service;
 mod session;
-mod taken;
 mod tree;
 
 pub use error::FuseError;

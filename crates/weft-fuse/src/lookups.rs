@@ -1,19 +1,16 @@
-//! What the kernel knows: how often each inode was given to it, less what it has forgotten, and how long it
-//! may take a file to be.
+//! What the kernel knows: how often each inode was given to it, less what it has forgotten.
 
 use rustc_hash::FxHashMap;
 use std::cell::RefCell;
 use weft_types::InodeNumber;
 
-/// What the kernel knows of one inode.
+/// Counts of one inode.
 #[derive(Clone, Copy, Debug, Default)]
 struct Given {
     /// Not forgotten yet.
     known: u64,
     /// All since the kernel began to know it.
     total: u64,
-    /// The largest size that the kernel was told, or may have made of it by itself.
-    size: u64,
 }
 
 /// The counts of all inodes that the kernel knows.
@@ -27,18 +24,6 @@ impl Lookups {
         let given = counts.entry(inode).or_default();
         given.known += 1;
         given.total += 1;
-    }
-
-    /// The kernel may take an inode that it knows to be so long from now on.
-    pub(crate) fn may_have(&self, inode: InodeNumber, size: u64) {
-        if let Some(given) = self.0.borrow_mut().get_mut(&inode) {
-            given.size = given.size.max(size);
-        }
-    }
-
-    /// Whether the kernel takes an inode that it knows to be shorter than this.
-    pub(crate) fn is_shorter(&self, inode: InodeNumber, size: u64) -> bool {
-        self.0.borrow().get(&inode).is_some_and(|given| given.size < size)
     }
 
     /// The kernel has forgotten it so many times. How often it was given in total, once none is left. Numbers
@@ -70,18 +55,5 @@ mod tests {
         assert_eq!(lookups.forget(inode, 2), None);
         lookups.add(inode);
         assert_eq!(lookups.forget(inode, u64::MAX), Some(1));
-    }
-
-    #[test]
-    fn the_largest_size_is_known_as_long_as_the_inode_is() {
-        let (lookups, inode) = (Lookups::default(), InodeNumber(7));
-        lookups.may_have(inode, 5);
-        assert!(!lookups.is_shorter(inode, 9), "the kernel does not know it");
-        lookups.add(inode);
-        [7, 5].into_iter().for_each(|size| lookups.may_have(inode, size));
-        assert!(lookups.is_shorter(inode, 8) && !lookups.is_shorter(inode, 7));
-        lookups.forget(inode, 1);
-        lookups.add(inode);
-        assert!(lookups.is_shorter(inode, 1));
     }
 }

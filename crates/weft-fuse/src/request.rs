@@ -69,18 +69,16 @@ pub(crate) struct Making {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Opening {
     pub(crate) how: HowToOpen,
-    pub(crate) is_direct: bool,
     pub(crate) is_exclusive: bool,
     pub(crate) kills_set_id: bool,
 }
 
-/// The operations, with what they need. Attributes are asked for `before_read` by the kernel before it reads
-/// pages that it may have of a file that is open by this handle.
+/// The operations, with what they need.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum FuseOperation {
     Lookup(LookupName),
     Forget(Vec<(InodeNumber, u64)>),
-    Attributes { before_read: Option<u64> },
+    Attributes,
     Statx,
     Change { changes: AttributeChanges, handle: Option<u64>, kills_set_id: bool },
     Target,
@@ -122,7 +120,7 @@ impl FuseOperation {
         matches!(
             self,
             FuseOperation::Lookup(_)
-                | FuseOperation::Attributes { .. }
+                | FuseOperation::Attributes
                 | FuseOperation::Statx
                 | FuseOperation::Target
                 | FuseOperation::Read { .. }
@@ -231,9 +229,7 @@ fn decode_operation(header: &InHeader, mut f: Fields<'_>, terms: Terms) -> Resul
             FuseOperation::Forget(vec![(InodeNumber(header.nodeid), f.take::<ForgetIn>()?.nlookup)])
         }
         op::BATCH_FORGET => decode_forgets(f)?,
-        op::GETATTR => f.take::<GetattrIn>().map(|asked| FuseOperation::Attributes {
-            before_read: (asked.getattr_flags & GETATTR_FH != 0).then_some(asked.fh),
-        })?,
+        op::GETATTR => f.take::<GetattrIn>().map(|_| FuseOperation::Attributes)?,
         op::STATX => f.take::<StatxIn>().map(|_| FuseOperation::Statx)?,
         op::SETATTR => decode_change(f.take()?)?,
         op::READLINK => FuseOperation::Target,
@@ -394,9 +390,10 @@ fn opening(flags: u32, open_flags: u32) -> Opening {
         writes: access != libc::O_RDONLY,
         appends: has(libc::O_APPEND),
         truncates: has(libc::O_TRUNC),
+        is_direct: has(libc::O_DIRECT),
     };
     let kills_set_id = open_flags & OPEN_KILL_SUIDGID != 0;
-    Opening { how, is_direct: has(libc::O_DIRECT), is_exclusive: has(libc::O_EXCL), kills_set_id }
+    Opening { how, is_exclusive: has(libc::O_EXCL), kills_set_id }
 }
 
 fn decode_create(opcode: u32, mut f: Fields<'_>) -> Result<FuseOperation, Errno> {

@@ -265,8 +265,11 @@ fn flags_of_open_are_read() {
         other => panic!("{other:?}"),
     };
     let opening = open(libc::O_RDWR | libc::O_APPEND | libc::O_TRUNC | libc::O_DIRECT | libc::O_EXCL);
-    assert_eq!(opening.how, HowToOpen { reads: true, writes: true, appends: true, truncates: true });
-    assert!(opening.is_direct && opening.is_exclusive && opening.kills_set_id);
+    assert_eq!(
+        opening.how,
+        HowToOpen { reads: true, writes: true, appends: true, truncates: true, is_direct: true }
+    );
+    assert!(opening.is_exclusive && opening.kills_set_id);
     assert_eq!(open(libc::O_RDONLY).how, HowToOpen { reads: true, ..HowToOpen::default() });
     assert_eq!(open(libc::O_WRONLY).how, HowToOpen { writes: true, ..HowToOpen::default() });
 }

@@ -32,7 +32,7 @@ pub(crate) async fn carry_out<T: Tree>(tree: &T, request: FuseRequest, data: Buf
     let kept = keeps(tree);
     Ok(match request.operation {
         FuseOperation::Lookup(name) => return look_up(tree, node, name).await,
-        FuseOperation::Attributes { .. } => Answer::attributes(&tree.attributes(node).await?, kept()),
+        FuseOperation::Attributes => Answer::attributes(&tree.attributes(node).await?, kept()),
         FuseOperation::Statx => Answer::statx(&tree.attributes(node).await?, kept()),
         FuseOperation::Change { changes, handle, kills_set_id } => {
             let changes = without_killed(tree, node, changes, kills_set_id).await?;
@@ -53,12 +53,12 @@ pub(crate) async fn carry_out<T: Tree>(tree: &T, request: FuseRequest, data: Buf
         FuseOperation::Create { name, mode, umask, opening } => {
             let created = tree.create(node, &name, new_file((mode, umask), owner), opening.how).await;
             let (made, opened) = created.map_err(|errno| taken(errno, opening))?;
-            Answer::created(&made, kept(), opened, opening.is_direct)
+            Answer::created(&made, kept(), opened, opening.how.is_direct)
         }
         FuseOperation::CreateUnnamed { mode, umask, opening } => {
             let new = new_file((mode, umask), owner);
             let (made, opened) = tree.create_unnamed(node, new, opening.how).await?;
-            Answer::created(&made, kept(), opened, opening.is_direct)
+            Answer::created(&made, kept(), opened, opening.how.is_direct)
         }
         FuseOperation::SyncAll => done(tree.sync_all().await)?,
         FuseOperation::List { after, length, with_attributes } => {
@@ -93,9 +93,9 @@ async fn carry_out_on_data<T: Tree>(
 ) -> Reply<Answer> {
     Ok(match operation {
         FuseOperation::Read { handle, offset, length } => {
-            let read = Answer::data(tree.read(inode, handle, offset, length).await?);
-            match read.length() <= length as usize {
-                true => read,
+            let data = tree.read(inode, handle, offset, length).await?;
+            match data.iter().map(|part| part.len()).sum::<usize>() <= length as usize {
+                true => Answer::data(data),
                 false => return Err(Errno(libc::EIO)),
             }
         }
@@ -126,8 +126,7 @@ async fn carry_out_on_data<T: Tree>(
             // The kernel takes 32 bits of it.
             let length = length.min(COPIED_AT_ONCE);
             let size = tree.copy(from, to, length).await?.min(length) as u32;
-            let sizes = vec![(to.inode, to.offset.saturating_add(size.into()))];
-            Answer { sizes, ..Answer::of(&WriteOut { size, padding: 0 }) }
+            Answer::of(&WriteOut { size, padding: 0 })
         }
         operation => unreachable!("{operation:?} is carried out elsewhere, or has no answer"),
     })
@@ -135,7 +134,7 @@ async fn carry_out_on_data<T: Tree>(
 
 /// How long the kernel may keep the answer to an operation that begins now: the shorter of what the tree
 /// says before the operation and after it.
-pub(crate) fn keeps<T: Tree>(tree: &T) -> impl Fn() -> Timeouts + use<'_, T> {
+fn keeps<T: Tree>(tree: &T) -> impl Fn() -> Timeouts + use<'_, T> {
     let before = tree.timeouts();
     move || before.shorter(tree.timeouts())
 }
@@ -227,7 +226,7 @@ async fn open<T: Tree>(tree: &T, inode: InodeNumber, opening: Opening) -> Reply<
         remove_set_id(tree, inode).await?;
     }
     let opened = tree.open(inode, opening.how).await?;
-    Ok(Answer::opened(inode, opened, opening.is_direct))
+    Ok(Answer::opened(inode, opened, opening.how.is_direct))
 }
 
 async fn list<T: Tree>(tree: &T, listing: Listing) -> Reply<Answer> {

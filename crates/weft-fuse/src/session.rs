@@ -9,9 +9,8 @@ use crate::error::FuseError;
 use crate::lookups::Lookups;
 use crate::mounts::{MountOptions, Mounted};
 use crate::request::{FuseOperation, FuseRequest, Refusal};
-use crate::service::{carry_out, keeps};
-use crate::taken::Taken;
-use crate::tree::{Allocate, Errno, Reply, Tree};
+use crate::service::carry_out;
+use crate::tree::{Errno, Reply, Tree};
 use rustc_hash::FxHashMap;
 use std::cell::{Cell, RefCell};
 use std::fs;
@@ -21,7 +20,6 @@ use std::time::Duration;
 use weft_rt::sync::{Either, Notify, race};
 use weft_rt::{Buf, BufMut, sleep, spawn, yield_now};
 use weft_types::limits::{FUSE_LOCK_WAITS_MAX, FUSE_REQUESTS_MAX};
-use weft_types::{Attributes, InodeNumber};
 use weft_wire::files::{FileLock, LockFamily};
 
 /// Requests read in a row before other tasks get their turn.
@@ -59,47 +57,6 @@ impl Drop for LockWait<'_> {
     }
 }
 
-/// The file that the kernel learns something of by the answer to a request.
-#[derive(Clone, Copy)]
-struct Touched {
-    inode: InodeNumber,
-    /// How long the kernel may take the file to be while the request is under way, if that may change its
-    /// size.
-    may_reach: Option<u64>,
-    /// Bytes that are to be read.
-    reads: Option<u32>,
-}
-
-impl Touched {
-    fn by(request: &FuseRequest) -> Touched {
-        let inode = match request.operation {
-            FuseOperation::Copy { to, .. } => to.inode,
-            _ => request.node,
-        };
-        let may_reach = match request.operation {
-            FuseOperation::Write { place, length, .. } => Some(place.offset.saturating_add(length.into())),
-            FuseOperation::Change { changes, .. } => changes.size,
-            FuseOperation::Allocate {
-                how: Allocate::Extend | Allocate::ZeroRange, offset, length, ..
-            } => Some(offset.saturating_add(length)),
-            // The others leave the size, and the answer to a copy says how far it went.
-            FuseOperation::Allocate { .. } | FuseOperation::Copy { .. } => Some(0),
-            _ => None,
-        };
-        let reads = match request.operation {
-            FuseOperation::Read { length, .. } => Some(length),
-            _ => None,
-        };
-        Touched { inode, may_reach, reads }
-    }
-
-    /// Whether the kernel has got all the bytes that it has asked for: from fewer it learns a size.
-    fn is_whole_read(&self, reply: &Reply<Answer>) -> bool {
-        let Some(length) = self.reads else { return false };
-        reply.as_ref().is_ok_and(|answer| answer.length() == length as usize)
-    }
-}
-
 /// How the kernel has ended the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
@@ -115,7 +72,6 @@ struct Shared<T> {
     terms: Terms,
     tree: Rc<T>,
     lookups: Lookups,
-    taken: Taken,
     /// Requests that are not answered, by the kernel's number: whether the caller was interrupted.
     in_flight: RefCell<FxHashMap<u64, bool>>,
     /// A caller was interrupted, or the mount has ended.
@@ -142,7 +98,6 @@ impl<T: Tree> Session<T> {
             terms,
             tree,
             lookups: Lookups::default(),
-            taken: Taken::default(),
             in_flight: RefCell::default(),
             interrupts: Notify::default(),
             has_ended: Cell::new(false),
@@ -269,13 +224,11 @@ impl<T: Tree> Shared<T> {
 
     /// Starts the task of a request.
     fn begin(self: &Rc<Self>, request: FuseRequest, data: Buf) {
-        let (shared, touched) = (self.clone(), Touched::by(&request));
+        let shared = self.clone();
         self.in_flight.borrow_mut().insert(request.unique, false);
-        self.note_begin(&request, touched);
         spawn(async move {
             let unique = request.unique;
             let reply = shared.carry_out(request, data).await;
-            shared.note_end(touched, &reply);
             let refused = shared.send(unique, &reply);
             if let (true, Ok(answer)) = (refused, reply) {
                 shared.take_back(answer).await;
@@ -285,7 +238,7 @@ impl<T: Tree> Shared<T> {
         });
     }
 
-    async fn carry_out(self: &Rc<Self>, request: FuseRequest, data: Buf) -> Reply<Answer> {
+    async fn carry_out(&self, request: FuseRequest, data: Buf) -> Reply<Answer> {
         let (unique, thread) = (request.unique, request.thread);
         if let FuseOperation::Lock { handle, lock, waits } = request.operation {
             return self.lock(&request, handle, lock, waits).await;
@@ -293,15 +246,7 @@ impl<T: Tree> Shared<T> {
         if !request.operation.can_be_given_up() {
             return carry_out(&*self.tree, request, data).await;
         }
-        let work = async {
-            match request.operation {
-                FuseOperation::Attributes { before_read: Some(handle) } => {
-                    self.attributes_before_read(request.node, handle).await
-                }
-                _ => carry_out(&*self.tree, request, data).await,
-            }
-        };
-        match race(work, self.unwanted(unique, thread)).await {
+        match race(carry_out(&*self.tree, request, data), self.unwanted(unique, thread)).await {
             Either::Left(reply) => reply,
             Either::Right(()) => Err(Errno(libc::EINTR)),
         }
@@ -349,70 +294,11 @@ impl<T: Tree> Shared<T> {
         }
     }
 
-    /// Attributes of a file whose pages are going to be read. The kernel compares size and time with those
-    /// that it has, and drops pages that are old. If it may throw the answer away, it is told before what it
-    /// would learn from it.
-    async fn attributes_before_read(self: &Rc<Self>, inode: InodeNumber, handle: u64) -> Reply<Answer> {
-        let kept = keeps(&*self.tree);
-        let found = self.tree.attributes(inode).await?;
-        if let Some(turn) = self.taken.turn_in_doubt(inode) {
-            let shared = self.clone();
-            // To its end, also for a caller that is killed: others wait for it.
-            let dropping = spawn(async move {
-                let _turn = turn.lock().await;
-                shared.have_old_pages_dropped(handle, &found).await;
-            });
-            let _ = dropping.await;
-        }
-        Ok(Answer::attributes(&found, kept()))
-    }
-
-    async fn have_old_pages_dropped(&self, handle: u64, found: &Attributes) {
-        if !self.tree.take_old_pages(found) {
-            return;
-        }
-        let (inode, size) = (found.inode, found.size);
-        let last = match self.lookups.is_shorter(inode, size) {
-            true => self.tree.read(inode, handle, size - 1, 1).await.ok(),
-            false => None,
-        };
-        let last = last.and_then(|bufs| bufs.iter().find_map(|buf| buf.first().copied()));
-        last.inspect(|_| self.lookups.may_have(inode, size));
-        if let Err(error) = self.device.drop_pages(inode, last.map(|byte| (size - 1, byte))).await {
-            tracing::warn!(%inode, %error, "the kernel does not drop old pages of a file");
-        }
-    }
-
-    /// A request was read.
-    fn note_begin(&self, request: &FuseRequest, touched: Touched) {
-        if let FuseOperation::Release { .. } = request.operation {
-            self.taken.close(request.node);
-        }
-        if let Some(size) = touched.may_reach {
-            self.lookups.may_have(touched.inode, size);
-            self.taken.begin_change(touched.inode);
-        }
-    }
-
-    /// An answer is sent now: the kernel learns something of these files by it.
-    fn note_end(&self, touched: Touched, reply: &Reply<Answer>) {
-        if touched.may_reach.is_some() {
-            self.taken.end_change(touched.inode);
-        }
-        reply.iter().filter_map(|answer| answer.opens).for_each(|(inode, _)| self.taken.open(inode));
-        if !touched.is_whole_read(reply) {
-            let given = reply.iter().flat_map(|answer| &answer.gives);
-            given.chain([&touched.inode]).for_each(|inode| self.taken.tell(*inode));
-        }
-    }
-
     /// Sends an answer; whether the kernel has not taken it.
     fn send(&self, unique: u64, reply: &Reply<Answer>) -> bool {
         let given = reply.as_ref().map_or(&[][..], |answer| &answer.gives);
         // First counted, then sent: what the kernel has, it may forget at once.
         given.iter().for_each(|inode| self.lookups.add(*inode));
-        let sizes = reply.iter().flat_map(|answer| &answer.sizes);
-        sizes.for_each(|(inode, size)| self.lookups.may_have(*inode, *size));
         match self.device.send(unique, reply.as_ref().map_err(|errno| *errno)) {
             Ok(Sent::Taken) => return false,
             Ok(Sent::NotWanted) => {}
@@ -427,7 +313,6 @@ impl<T: Tree> Shared<T> {
             self.lookups.forget(inode, 1).inspect(|all| self.tree.forget(inode, *all));
         }
         if let Some((inode, handle)) = answer.opens {
-            self.taken.close(inode);
             self.tree.release(inode, handle).await;
         }
     }

@@ -76,6 +76,8 @@ pub struct HowToOpen {
     pub appends: bool,
     /// Its contents are removed by the open (`O_TRUNC`): the tree does that.
     pub truncates: bool,
+    /// With `O_DIRECT`: the kernel keeps no pages of what is read and written by it.
+    pub is_direct: bool,
 }
 
 /// What an allocation does to a range of a file.
@@ -169,14 +171,6 @@ pub trait Tree: 'static {
     /// Permissions of an inode.
     fn permissions(&self, inode: InodeNumber) -> impl Future<Output = Reply<u16>> {
         async move { self.attributes(inode).await.map(|found| found.mode) }
-    }
-
-    /// Whether the kernel may have pages of an open file that are older than what another client has written
-    /// to it. `found` is what [`Tree::attributes`] has just returned. The pages count as dropped from now on:
-    /// the kernel is made to drop them.
-    fn take_old_pages(&self, found: &Attributes) -> bool {
-        let _ = found;
-        false
     }
 
     /// Changes attributes; returns them after that. With a handle if an open file is what its user has named.

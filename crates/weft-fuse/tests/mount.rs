@@ -512,35 +512,6 @@ fn a_dead_mount_is_found_and_can_be_ended() {
     assert_eq!(errno(unmount(&folder.0, Unmount::Now).unwrap_err()), libc::EINVAL);
 }
 
-/// The kernel asks for attributes before it reads pages that it has, and throws the answer away if a write of
-/// this machine ends meanwhile.
-#[test]
-fn what_another_client_has_written_is_read_beside_a_write_of_this_one() {
-    mounted("contested", |at, probe| {
-        let path = at.join("contested");
-        fs::write(&path, vec![1; 8192]).unwrap();
-        let file = OpenOptions::new().read(true).write(true).open(&path).unwrap();
-        let mut pages = [0; 4096];
-        file.read_exact_at(&mut pages, 0).unwrap();
-        assert!(pages == [1; 4096]);
-        probe.write_beside.store(true, Ordering::Relaxed);
-        fs::metadata(at).unwrap();
-        assert!(!probe.write_beside.load(Ordering::Relaxed), "the other client has written");
-        probe.keeps_attributes.store(true, Ordering::Relaxed);
-        let reading = file.try_clone().unwrap();
-        let reader = thread::spawn(move || {
-            let mut pages = vec![0; 3 * 4096];
-            reading.read_at(&mut pages, 0).map(|length| pages[..length].to_vec())
-        });
-        reaches(&probe.kept_attributes, 1);
-        file.write_all_at(&[3; 4096], 4096).unwrap();
-        probe.keeps_attributes.store(false, Ordering::Relaxed);
-        let read = reader.join().unwrap().unwrap();
-        let first_of_pages: Vec<u8> = read.chunks(4096).map(|page| page[0]).collect();
-        assert_eq!((read.len(), first_of_pages), (3 * 4096, vec![2, 3, 2]), "what was there before is read");
-    });
-}
-
 #[test]
 fn locks_are_asked_of_the_tree() {
     mounted("locks", |at, probe| {

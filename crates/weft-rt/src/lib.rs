@@ -42,7 +42,7 @@ pub use floor::Floor;
 pub use lender::{Landing, Lender};
 pub use mailbox::{Mailbox, Poster, mailbox};
 pub use net::{Addr, Listener, ParseAddrError, Stream};
-pub use offload::{HelperThread, Offload, offload};
+pub use offload::{Offload, offload};
 pub use polled::{Polled, unwatch, watch};
 pub use ready::Readiness;
 pub use thread::{Thread, thread_number};

@@ -2,7 +2,6 @@
 //! store, and what is read from `/proc`.
 
 use crate::executor::try_with_core;
-use std::cell::OnceCell;
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
@@ -13,41 +12,6 @@ use std::thread;
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// A thread for blocking work of one kind that may take long, so that other work does not wait behind it. It
-/// begins with its first work. Dropping this does not wait: work that was given is done all the same, unless
-/// the process ends.
-#[derive(Default)]
-pub struct HelperThread(OnceCell<Sender<Job>>);
-
-impl HelperThread {
-    /// Runs work on the thread, one piece after the other in the order of the calls. As [`offload`]
-    /// otherwise.
-    ///
-    /// # Panics
-    /// If the operating system gives no thread.
-    pub fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Offload<T> {
-        let (job, offload) = job_of(work);
-        let jobs = self.0.get_or_init(|| {
-            let (jobs, _running) = start().expect("a process may have a few threads");
-            jobs
-        });
-        jobs.send(job).expect("the thread takes work as long as this is there");
-        offload
-    }
-}
-
-/// Starts a thread that does what it is given until its queue is dropped.
-fn start() -> io::Result<(Sender<Job>, thread::JoinHandle<()>)> {
-    let (jobs, queue) = mpsc::channel::<Job>();
-    let thread = thread::Builder::new().name("weft-offload".to_owned()).spawn(move || {
-        block_signals();
-        while let Ok(job) = queue.recv() {
-            job();
-        }
-    })?;
-    Ok((jobs, thread))
-}
-
 /// The helper thread of one executor. Dropping it waits until it has done all its work.
 pub(crate) struct Helper {
     jobs: Option<Sender<Job>>,
@@ -56,7 +20,13 @@ pub(crate) struct Helper {
 
 impl Helper {
     fn start() -> io::Result<Helper> {
-        let (jobs, thread) = start()?;
+        let (jobs, queue) = mpsc::channel::<Job>();
+        let thread = thread::Builder::new().name("weft-offload".to_owned()).spawn(move || {
+            block_signals();
+            while let Ok(job) = queue.recv() {
+                job();
+            }
+        })?;
         Ok(Helper { jobs: Some(jobs), thread: Some(thread) })
     }
 }
@@ -113,25 +83,6 @@ impl<T> Future for Offload<T> {
 /// # Panics
 /// If the operating system gives no thread.
 pub fn offload<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Offload<T> {
-    let (job, offload) = job_of(work);
-    let mut job = Some(job);
-    try_with_core(|core| {
-        let Some(driver) = core.uring() else { return };
-        let mut helper = driver.helper.borrow_mut();
-        let helper = helper.get_or_insert_with(|| Helper::start().expect("a process may have two threads"));
-        let jobs = helper.jobs.as_ref().expect("it takes work until it is dropped");
-        if let Some(job) = job.take() {
-            jobs.send(job).expect("the helper outlives its queue");
-        }
-    });
-    if let Some(job) = job {
-        job();
-    }
-    offload
-}
-
-/// Work as a job of a thread, and what waits for its output.
-fn job_of<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> (Job, Offload<T>) {
     let state = Arc::new(Mutex::new(State { output: None, waiting: None }));
     let shared = state.clone();
     let job = move || {
@@ -145,5 +96,18 @@ fn job_of<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> (Job,
             waker.wake();
         }
     };
-    (Box::new(job), Offload(state))
+    let mut job: Option<Job> = Some(Box::new(job));
+    try_with_core(|core| {
+        let Some(driver) = core.uring() else { return };
+        let mut helper = driver.helper.borrow_mut();
+        let helper = helper.get_or_insert_with(|| Helper::start().expect("a process may have two threads"));
+        let jobs = helper.jobs.as_ref().expect("it takes work until it is dropped");
+        if let Some(job) = job.take() {
+            jobs.send(job).expect("the helper outlives its queue");
+        }
+    });
+    if let Some(job) = job {
+        job();
+    }
+    Offload(state)
 }

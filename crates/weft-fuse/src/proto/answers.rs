@@ -38,21 +38,8 @@ layouts! {
     /// `end` is the last byte.
     FuseLock = 24 { start: u64, end: u64, kind: u32, pid: u32 }
     LkOut = 24 { lk: FuseLock }
-    /// What the kernel is told unasked ([`super::notify::INVAL_INODE`]): pages from `off` on, `len` bytes of
-    /// them or, with 0, all.
-    NotifyInvalInodeOut = 24 { ino: u64, off: i64, len: i64 }
-    /// Likewise ([`super::notify::STORE`]): bytes that follow, for the pages of an inode.
-    NotifyStoreOut = 24 { nodeid: u64, offset: u64, size: u32, padding: u32 }
     /// The name follows, and zeroes up to a multiple of 8.
     Dirent = 24 { ino: u64, off: u64, namelen: u32, kind: u32 }
-}
-
-/// What the kernel is told unasked, in the place of an answer's error number.
-pub(crate) mod notify {
-    /// It drops pages of an inode.
-    pub(crate) const INVAL_INODE: i32 = 2;
-    /// It has bytes of an inode, which is so long at least.
-    pub(crate) const STORE: i32 = 4;
 }
 
 /// The flags of an answer to OPEN and CREATE.

@@ -14,7 +14,6 @@ layouts! {
     BatchForgetIn = 8 { count: u32, dummy: u32 }
     ForgetOne = 16 { nodeid: u64, nlookup: u64 }
     InterruptIn = 8 { unique: u64 }
-    /// `getattr_flags`: [`GETATTR_FH`].
     GetattrIn = 16 { getattr_flags: u32, dummy: u32, fh: u64 }
     SetattrIn = 88 {
         valid: u32, padding: u32, fh: u64, size: u64, lock_owner: u64, atime: i64, mtime: i64, ctime: i64,
@@ -98,9 +97,6 @@ pub(crate) mod fattr {
 
 /// A lock of GETLK, SETLK and SETLKW is one of `flock`.
 pub(crate) const LK_FLOCK: u32 = 1 << 0;
-
-/// In GETATTR: the question is about an open file, before its pages are read.
-pub(crate) const GETATTR_FH: u32 = 1 << 0;
 
 /// `open_flags` of OPEN and CREATE: the set-id bits are to be removed.
 pub(crate) const OPEN_KILL_SUIDGID: u32 = 1 << 0;

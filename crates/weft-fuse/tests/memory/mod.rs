@@ -1,10 +1,10 @@
 //! A file system in memory, for tests of mounts.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::future::pending;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use weft_fuse::*;
 use weft_rt::Buf;
@@ -24,11 +24,6 @@ pub struct Probe {
     pub writes_with_size: AtomicU64,
     pub flushed: AtomicU64,
     pub synced: AtomicU64,
-    /// Another client writes 2 to each byte of `contested`, and 4096 more, once.
-    pub write_beside: AtomicBool,
-    /// Attributes of `contested` are not answered, and how many have been asked for meanwhile.
-    pub keeps_attributes: AtomicBool,
-    pub kept_attributes: AtomicU64,
 }
 
 #[derive(Clone)]
@@ -40,15 +35,12 @@ struct Node {
     xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
 }
 
-/// A tree. A file named `hang` never answers reads. Ones named `late` and `late-folder` appear when they are
-/// first looked for. Those that end in `.direct` are not cached. `contested` is written by another client,
-/// too, when the [`Probe`] says so, and somebody asks for attributes of the root.
+/// A tree. A file named `hang` never answers reads. Ones named `late` and `late-folder` appear when they
+/// are first looked for. Those that end in `.direct` are not cached.
 pub struct Memory {
     nodes: RefCell<BTreeMap<u64, Node>>,
     /// By the handles by which they were taken.
     locks: RefCell<Vec<(u64, FileLock)>>,
-    /// The kernel may have old pages of `contested`.
-    has_old_pages: Cell<bool>,
     probe: Arc<Probe>,
 }
 
@@ -71,12 +63,7 @@ impl Memory {
     }
 
     pub fn new(probe: Arc<Probe>) -> Memory {
-        let memory = Memory {
-            nodes: RefCell::default(),
-            locks: RefCell::default(),
-            has_old_pages: Cell::new(false),
-            probe,
-        };
+        let memory = Memory { nodes: RefCell::default(), locks: RefCell::default(), probe };
         let kind = FileKind::Directory;
         let new = NewInode { kind, mode: 0o755, umask: 0, uid: 0, gid: 0, device: 0, target: Vec::new() };
         memory.add(1, new);
@@ -152,13 +139,6 @@ impl Memory {
 }
 
 impl Tree for Memory {
-    fn timeouts(&self) -> Timeouts {
-        match self.named(InodeNumber::ROOT, b"contested") {
-            Ok(_) => Timeouts { entry: Duration::ZERO, attributes: Duration::ZERO },
-            Err(_) => Timeouts::default(),
-        }
-    }
-
     async fn find(&self, directory: InodeNumber, name: &[u8]) -> Reply<Attributes> {
         let late = [(&b"late"[..], FileKind::Regular), (b"late-folder", FileKind::Directory)];
         if let Some((_, kind)) = late.into_iter().find(|(late, _)| *late == name)
@@ -172,31 +152,7 @@ impl Tree for Memory {
     }
 
     async fn attributes(&self, inode: InodeNumber) -> Reply<Attributes> {
-        let contested = self.named(InodeNumber::ROOT, b"contested");
-        if let Ok(contested) = contested
-            && inode == InodeNumber::ROOT
-            && self.probe.write_beside.swap(false, Ordering::Relaxed)
-        {
-            self.with(contested, |node| {
-                node.data.fill(2);
-                node.data.resize(node.data.len() + 4096, 2);
-                node.attributes.size = node.data.len() as u64;
-                node.attributes.modified = node.attributes.modified.next();
-                Ok(())
-            })?;
-            self.has_old_pages.set(true);
-        }
-        if contested == Ok(inode) && self.probe.keeps_attributes.load(Ordering::Relaxed) {
-            self.probe.kept_attributes.fetch_add(1, Ordering::Relaxed);
-            while self.probe.keeps_attributes.load(Ordering::Relaxed) {
-                weft_rt::sleep(Duration::from_millis(1)).await;
-            }
-        }
         self.with(inode, |node| Ok(node.attributes))
-    }
-
-    fn take_old_pages(&self, _: &Attributes) -> bool {
-        self.has_old_pages.take()
     }
 
     async fn change(

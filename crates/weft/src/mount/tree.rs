@@ -47,14 +47,18 @@ impl FilesTree {
     /// The kernel keeps pages of a file from one open to the next, if nobody has changed it since. Before
     /// each read it asks for size and time, unless it may keep these, and drops the pages if they have
     /// changed.
-    fn opened(&self, inode: InodeNumber, handle: u64) -> Opened {
+    async fn opened(&self, inode: InodeNumber, handle: u64, is_direct: bool) -> Reply<Opened> {
+        if !is_direct && let Err(error) = self.of(handle)?.keep_pages(handle).await {
+            self.release(inode, handle).await;
+            return reply(Err(error));
+        }
         let revision = self.files.newest().revision(handle);
         let before = match revision {
             Some(revision) => self.revisions.borrow_mut().insert(inode, revision),
             None => None,
         };
         let caching = if revision.is_some() && before == revision { Caching::Kept } else { Caching::Fresh };
-        Opened { handle, caching }
+        Ok(Opened { handle, caching })
     }
 
     /// Runs work that changes nothing. If its session ends before it is done, runs it again in a new
@@ -175,11 +179,6 @@ impl Tree for FilesTree {
         self.look(async |files| files.permissions(inode).await).await
     }
 
-    fn take_old_pages(&self, found: &Attributes) -> bool {
-        // What is open in a session that is over can be read no more.
-        self.files.newest().take_old_pages(found)
-    }
-
     async fn change(
         &self,
         inode: InodeNumber,
@@ -209,7 +208,7 @@ impl Tree for FilesTree {
     ) -> Reply<(Attributes, Opened)> {
         let create = async |files: Files| files.create(directory, name, new, how.appends).await;
         let (made, handle) = self.change_by(create).await?;
-        Ok((made, self.opened(made.inode, handle)))
+        Ok((made, self.opened(made.inode, handle, how.is_direct).await?))
     }
 
     async fn create_unnamed(
@@ -220,7 +219,7 @@ impl Tree for FilesTree {
     ) -> Reply<(Attributes, Opened)> {
         let create = async |files: Files| files.create_unnamed(directory, new, how.appends).await;
         let (made, handle) = self.change_by(create).await?;
-        Ok((made, self.opened(made.inode, handle)))
+        Ok((made, self.opened(made.inode, handle, how.is_direct).await?))
     }
 
     async fn link(&self, inode: InodeNumber, directory: InodeNumber, name: &[u8]) -> Reply<Attributes> {
@@ -250,12 +249,13 @@ impl Tree for FilesTree {
             tracing::warn!(%inode, "a file is open from a session that is over: it is not opened to write");
             return Err(Errno(libc::EIO));
         }
-        let how = weft_fs::HowToOpen { writes: how.writes, truncates: how.truncates, appends: how.appends };
-        let handle = match how.truncates {
+        let HowToOpen { writes, truncates, appends, is_direct, .. } = how;
+        let how = weft_fs::HowToOpen { writes, truncates, appends };
+        let handle = match truncates {
             true => self.change_by(async |files| files.open(inode, how).await).await?,
             false => self.look(async |files| files.open(inode, how).await).await?,
         };
-        Ok(self.opened(inode, handle))
+        self.opened(inode, handle, is_direct).await
     }
 
     async fn read(&self, _: InodeNumber, handle: u64, offset: u64, length: u32) -> Reply<Vec<Buf>> {
