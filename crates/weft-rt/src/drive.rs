@@ -5,12 +5,19 @@ use crate::sim::DiskHandle;
 use crate::sync::{Either, Notify, race};
 use crate::uring::DriveFile;
 use crate::window::{Extent, Window};
-use crate::{Buf, BufMut, IO_ALIGN, Landing};
+use crate::{Buf, BufMut, IO_ALIGN, Landing, now, sleep};
 use std::cell::Cell;
 use std::io::{self, Seek, SeekFrom};
 use std::path::Path;
 use std::rc::Rc;
+use std::time::Duration;
 use weft_types::DeviceId;
+
+/// How long a drive may stay locked by a process that has ended: until the kernel has let go of its ring.
+const FREE_WITHIN: Duration = Duration::from_millis(500);
+
+/// How often it is tried meanwhile.
+const TRIED_EVERY: Duration = Duration::from_millis(10);
 
 /// How to open a drive.
 #[derive(Clone, Debug, Default)]
@@ -111,11 +118,12 @@ impl Drive {
     /// at a path, with direct I/O and locked against a second user.
     ///
     /// # Errors
-    /// Those of the operating system; `WouldBlock` if another process has the drive open.
+    /// Those of the operating system; `WouldBlock` if another process has the drive open, and has had it for
+    /// half a second.
     pub async fn open(spec: &str, options: OpenOptions) -> io::Result<Drive> {
         let medium = match spec.strip_prefix("mem:") {
             Some(size) => Medium::Mem(Mem::new(parse_size(size)?)?),
-            None => Medium::File(DriveFile::open(spec, &options).await?),
+            None => Medium::File(open_when_free(spec, &options).await?),
         };
         Ok(Drive::on(spec.to_owned(), medium))
     }
@@ -428,6 +436,19 @@ fn parse_size(text: &str) -> io::Result<u64> {
 impl std::fmt::Debug for Drive {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Drive({})", self.0.path)
+    }
+}
+
+/// Opens a drive; one that another process has may be free in a moment.
+async fn open_when_free(spec: &str, options: &OpenOptions) -> io::Result<DriveFile> {
+    let from = now();
+    loop {
+        match DriveFile::open(spec, options).await {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock && from.elapsed() < FREE_WITHIN => {
+                sleep(TRIED_EVERY).await;
+            }
+            opened => return opened,
+        }
     }
 }
 
