@@ -18,8 +18,9 @@ import time
 BLOCK, PROGRAMS, BLOCKS_EACH, WORD = 4096, 4, 64, 8
 SECONDS_TO_END = 120
 
-# A read through the kernel's pages may show what was there before (docs/files.md): then it is asked again, so often.
-TRIES = 5
+# A read through the kernel's pages may show what was there before (docs/files.md): then it is asked again, so often, after a pause that
+# is longer each time.
+TRIES, PAUSE_S = 20, 0.002
 
 
 class Wrong(Exception):
@@ -83,6 +84,7 @@ class Program:
             is_whole = self.how != "direct" or len(set(words)) == 1
             if length == BLOCK and is_whole and all(least <= word <= most for word in words):
                 return tries
+            time.sleep(PAUSE_S * tries)
         raise Wrong(f"block {block}: a read finds writes {sorted(set(words))} in {length} bytes, expected {least} to {most}")
 
 
