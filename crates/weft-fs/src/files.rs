@@ -192,7 +192,7 @@ impl Files {
         self.look(b"", Operation::Attributes(inode)).await
     }
 
-    /// Permissions of an inode. Of an open file nobody is asked who writes it, too.
+    /// Permissions of an inode. If it is an open file, other mounts that write it are not asked.
     ///
     /// # Errors
     /// If it is gone.
@@ -421,7 +421,7 @@ impl Files {
     /// it has any: meanwhile the mount does not share the file with others (F7).
     ///
     /// # Errors
-    /// If the handle is none, or what was written cannot be told.
+    /// If there is no such handle, or the shard cannot be told what was written.
     pub async fn keep_pages(&self, handle: u64) -> Result<(), FsError> {
         let Handle { file, keeps_pages, .. } = self.0.open.by_handle(handle)?;
         match keeps_pages.replace(true) {

@@ -314,7 +314,7 @@ impl<S: Shards> OpenFile<S> {
         Ok(())
     }
 
-    /// Likewise, if nothing is in the way; whether that is so.
+    /// As [`OpenFile::hold`], but does not wait. Returns whether the mount has the mode now.
     pub(crate) async fn hold_if_free(&self, mode: HoldMode) -> Result<bool, FsError> {
         let found = self.names.hold_if_free(self.inode, mode).await?;
         found.inspect(|found| self.note_held(mode, *found));
@@ -465,7 +465,8 @@ impl<S: Shards> OpenFile<S> {
         is_known.then(|| self.seen(self.known.get()))
     }
 
-    /// The permissions, if the mount knows them without asking: nobody changes them while it may read.
+    /// The permissions, if the mount knows them without asking: no other mount changes them while this one
+    /// may read.
     pub(crate) fn permissions(&self) -> Option<u16> {
         let is_known = self.is_known.get() && self.is_ready(Need::Look);
         is_known.then(|| self.seen(self.known.get()).mode)

@@ -168,8 +168,8 @@ impl<S: Shards> OpenFiles<S> {
         self.give_back(file).await;
     }
 
-    /// Opens a file for whoever gives it back. One that nobody has open may be used as the mode says, unless
-    /// what other mounts hold is in the way.
+    /// Opens a file for a user, who gives it back later. A file that is not open yet gets this mode, unless
+    /// another mount writes it.
     pub(crate) async fn take(&self, inode: InodeNumber, mode: HoldMode) -> Result<Rc<OpenFile<S>>, FsError> {
         let opened = self
             .opening
@@ -256,8 +256,8 @@ impl<S: Shards> OpenFiles<S> {
         Err(error)
     }
 
-    /// Has the shard know that an inode is open: in this mode, or beside others. Where another mount writes
-    /// it, it is open and no more: what is done with it first waits for that one.
+    /// Tells the shard that an inode is open, and asks for this mode, or to share it. If another mount has it
+    /// to write, the inode is only open: the first operation that needs a mode waits for that mount.
     async fn hold_new(&self, inode: InodeNumber, mode: HoldMode) -> Result<(Attributes, HoldMode), FsError> {
         let steady = &self.steady;
         let hold = async |mode| {

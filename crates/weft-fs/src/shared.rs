@@ -22,9 +22,8 @@ use weft_rules::{Mutation, Path, mark, mutated};
 use weft_types::Attributes;
 use weft_wire::files::{FileError, HoldMode, Operation};
 
-/// How long what was needed last says what will be needed next: a file that was written in parts, or that
-/// nobody shared, is not asked to be shared for so long; and one that is shared is given back when it was not
-/// used for so long.
+/// How long the mount goes by the last use of a file. After a write of parts of blocks, or a refusal, the
+/// mount does not share the file for so long. It gives a shared file back that was not used for so long.
 const LATELY: Duration = Duration::from_secs(1);
 
 /// What something needs to do with a file.
@@ -34,7 +33,7 @@ pub(crate) enum Need {
     Look,
     /// To write whole blocks.
     Whole,
-    /// To do as it likes, while nobody else reads or writes.
+    /// To do anything, while no other mount reads or writes.
     Alone,
 }
 
@@ -56,7 +55,7 @@ impl Need {
         }
     }
 
-    /// The mode for it if nobody else needs the file.
+    /// The mode that allows it if no other mount needs the file.
     fn mode(self) -> HoldMode {
         match self {
             Need::Look => HoldMode::Read,
