@@ -46,7 +46,7 @@ pub use offload::{Offload, offload};
 pub use polled::{Polled, unwatch, watch};
 pub use ready::Readiness;
 pub use thread::{Thread, thread_number};
-pub use time::{Elapsed, Instant, Sleep, now, sleep, sleep_until, timeout, wall_clock_us};
+pub use time::{Elapsed, Instant, Sleep, now, sleep, sleep_about, sleep_until, timeout, wall_clock_us};
 pub use uring::{KERNEL_OLDEST, RtError, Spin};
 pub use window::Extent;
 

@@ -8,6 +8,9 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+/// The tick of [`sleep_about`]: a quarter of the usual lease, which is what is done most often.
+const TICK: Duration = Duration::from_millis(500);
+
 /// A point on the executor's monotonic clock, in nanoseconds from an arbitrary start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Instant(u64);
@@ -21,6 +24,13 @@ impl Instant {
     /// Nanoseconds from the clock's start.
     pub const fn as_nanos(self) -> u64 {
         self.0
+    }
+
+    /// The last tick up to this instant, or the instant itself if that tick is not after another one.
+    fn last_tick_after(self, other: Instant) -> Instant {
+        let tick = TICK.as_nanos() as u64;
+        let last = Instant(self.0 / tick * tick);
+        if last > other { last } else { self }
     }
 
     /// How long ago it was; zero if it lies ahead.
@@ -56,6 +66,15 @@ pub fn wall_clock_us() -> u64 {
 /// Completes after the duration.
 pub fn sleep(d: Duration) -> Sleep {
     sleep_until(now() + d)
+}
+
+/// Completes after the duration, or earlier: at the last whole tick ([`TICK`]) of the clock before its end,
+/// if one is still ahead. So what the tasks of a machine do every now and then is done at the same moment,
+/// and an idle thread wakes up once for all of it. Exact under simulation.
+pub fn sleep_about(d: Duration) -> Sleep {
+    let (now, at) = (now(), now() + d);
+    let is_real = with_core(|core| core.uring().is_some());
+    sleep_until(if is_real { at.last_tick_after(now) } else { at })
 }
 
 /// Completes at the instant.
@@ -111,8 +130,8 @@ pin_project! {
     }
 }
 
-/// The future's output, unless the duration passes first, counted from when this is polled for the first time. The future
-/// is dropped with this.
+/// The future's output, unless the duration passes first, counted from when this is polled for the first
+/// time. The future is dropped with this.
 ///
 /// # Errors
 /// [`Elapsed`] if the time passed.
@@ -130,5 +149,33 @@ impl<F: Future> Future for Timeout<F> {
             return Poll::Ready(Ok(out));
         }
         Pin::new(sleep).poll(cx).map(|()| Err(Elapsed))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_done_now_and_then_is_done_on_whole_ticks() {
+        let from = |now: u64, ms: u64| {
+            let [now, at] = [now, now + ms].map(|ms| Instant::from_nanos(ms * 1_000_000));
+            at.last_tick_after(now).as_nanos() / 1_000_000
+        };
+        assert_eq!([from(0, 500), from(1, 500), from(1, 1000), from(499, 500)], [500, 500, 1000, 500]);
+        assert_eq!([from(0, 499), from(10, 20), from(490, 20)], [499, 30, 500], "never later");
+    }
+
+    #[test]
+    fn ticks_are_for_real_clocks() {
+        let wakes_at = |d| sleep_about(d).at;
+        crate::block_on(async move {
+            assert_eq!(wakes_at(Duration::from_millis(501)).as_nanos() % 500_000_000, 0);
+        })
+        .unwrap();
+        crate::sim::Sim::new(1).block_on(async move {
+            let d = Duration::from_millis(1001);
+            assert_eq!(wakes_at(d), now() + d);
+        });
     }
 }

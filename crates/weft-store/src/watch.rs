@@ -15,7 +15,7 @@ use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
 use weft_rt::sync::race;
-use weft_rt::{Drive, sleep};
+use weft_rt::{Drive, sleep_about};
 use weft_types::BLOCK_SIZE;
 use weft_types::limits::DRIVE_SILENCE_SECONDS_MAX;
 
@@ -36,7 +36,7 @@ pub(crate) async fn hangs(drive: &Drive) -> StoreError {
             }
             Poll::<()>::Pending
         });
-        race(sleep(LOOK_EVERY), asking).await;
+        race(sleep_about(LOOK_EVERY), asking).await;
         let seen = drive.progress();
         let is_still = seen.completed == before.completed;
         silent = if is_still && seen.under_way > 0 { silent + 1 } else { 0 };

@@ -12,7 +12,7 @@ use std::rc::Rc;
 use std::time::Duration;
 use weft_rpc::{CallError, ConnectError, Link, Reply};
 use weft_rt::sync::{Notify, join_all};
-use weft_rt::{Buf, Instant, now, sleep, timeout};
+use weft_rt::{Buf, Instant, now, sleep, sleep_about, timeout};
 use weft_rules::{Mutation, mutated};
 use weft_types::{BlockCount, DriveId, Durations, MapVersion, TargetId, with_causes};
 use weft_wire::control::{self, DriveReport, Join, ManagerAnswer, ManagerRequest};
@@ -208,7 +208,7 @@ impl Target {
                 Err(silent) => break silent,
             }
             let pause = self.durations().lease() / RENEWALS_PER_LEASE;
-            sleep(pause.saturating_sub(sent.elapsed())).await;
+            sleep_about(pause.saturating_sub(sent.elapsed())).await;
         };
         self.peers.set_manager(None);
         silent

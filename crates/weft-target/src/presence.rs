@@ -9,7 +9,7 @@ use crate::drive::ServedDrive;
 use crate::target::Target;
 use std::rc::Rc;
 use std::time::Duration;
-use weft_rt::sleep;
+use weft_rt::sleep_about;
 use weft_types::{GroupId, Role, with_causes};
 
 /// How often drives are looked for: a rebuild takes minutes at best, so a second more does not matter.
@@ -24,13 +24,13 @@ impl Target {
             // Each by itself: a look at a drive that hangs may take for ever.
             self.background(async move {
                 while drive.breakage().is_none() {
-                    sleep(PRESENCE_EVERY).await;
+                    sleep_about(PRESENCE_EVERY).await;
                     target.look_for(&drive).await;
                 }
             });
         }
         loop {
-            sleep(PRESENCE_EVERY).await;
+            sleep_about(PRESENCE_EVERY).await;
             // Whoever asks a store that has failed takes note of it.
             self.drives.values().for_each(|drive| drop(drive.breakage()));
         }

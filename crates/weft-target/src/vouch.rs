@@ -11,7 +11,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use weft_rpc::{Answer, Request};
-use weft_rt::{Instant, now, sleep};
+use weft_rt::{Instant, now, sleep_about};
 use weft_rules::{Mutation, mutated};
 use weft_types::{DriveId, Epoch, FabricMap, Group, GroupId, TargetId};
 use weft_wire::control::{self, VouchAnswer, VouchRequest};
@@ -93,7 +93,7 @@ impl Target {
     pub(crate) async fn keep_vouches(self: Rc<Self>) {
         loop {
             let lease = self.durations().lease();
-            sleep(lease / ROUNDS_PER_LEASE).await;
+            sleep_about(lease / ROUNDS_PER_LEASE).await;
             if self.lease.was_granted() && self.lease.ends_before(now() + lease / 2) {
                 self.ask_for_vouches();
             }

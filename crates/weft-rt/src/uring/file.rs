@@ -27,6 +27,11 @@ const BLKDISCARD: libc::Ioctl = 0x1277;
 /// Where the kernel lists its block devices by number.
 const DEVICES: &str = "/sys/dev/block";
 
+/// File systems that keep the inode of an open file in memory: fstat(2) of it waits for no device and no
+/// network.
+const LOCAL: [libc::c_long; 4] =
+    [libc::EXT4_SUPER_MAGIC, libc::XFS_SUPER_MAGIC, libc::BTRFS_SUPER_MAGIC, libc::TMPFS_MAGIC];
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     File,
@@ -40,6 +45,9 @@ pub(crate) struct DriveFile {
     len: u64,
     /// The physical device, if it is a block device.
     device: Option<DeviceId>,
+    /// Whether the kernel knows the size and names of the file by itself, without asking anything that may
+    /// hang.
+    is_local: bool,
     /// The first refusal to discard is the last attempt.
     cannot_discard: Cell<bool>,
 }
@@ -177,15 +185,15 @@ impl DriveFile {
         // Who cannot look does not know: the drive is not taken for gone, its reads and writes tell more.
         let Ok(file) = self.file.try_clone() else { return Ok(()) };
         let (kind, len) = (self.kind, self.len);
-        // Away from the executor: a file system that hangs would hold up everything.
-        offload(move || {
+        let look = move || {
             let Ok(found) = File::from(file).metadata() else { return Ok(()) };
             match kind {
                 Kind::File => check_file(found.nlink(), found.len(), len),
                 Kind::BlockDevice => check_device(found.rdev(), Path::new(DEVICES)),
             }
-        })
-        .await
+        };
+        // Otherwise away from the executor: a file system that hangs would hold up everything.
+        if self.is_local { look() } else { offload(look).await }
     }
 
     fn fd(&self) -> types::Fd {
@@ -254,6 +262,7 @@ async fn create(path: &Path, bytes: u64, sparse: bool) -> io::Result<DriveFile> 
         kind: Kind::File,
         len: 0,
         device: None,
+        is_local: is_local(&file),
         cannot_discard: Cell::new(false),
     };
     let reserved = if sparse { Ok(false) } else { unready.simple(allocate).await.map(|()| true) };
@@ -343,7 +352,15 @@ fn finish(path: &Path, mut file: File, kind: Kind) -> io::Result<DriveFile> {
         Kind::File => None,
         Kind::BlockDevice => device_of(file.metadata()?.rdev(), Path::new(DEVICES)),
     };
-    Ok(DriveFile { file: Rc::new(file.into()), kind, len, device, cannot_discard: Cell::new(false) })
+    let is_local = kind == Kind::File && is_local(&file);
+    Ok(DriveFile {
+        file: Rc::new(file.into()),
+        kind,
+        len,
+        device,
+        is_local,
+        cannot_discard: Cell::new(false),
+    })
 }
 
 fn discard_device(device: &OwnedFd, offset: u64, len: u64) -> io::Result<()> {
@@ -353,6 +370,15 @@ fn discard_device(device: &OwnedFd, offset: u64, len: u64) -> io::Result<()> {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
+}
+
+/// Whether a file is on one of the [`LOCAL`] file systems; not if that cannot be learnt.
+fn is_local(file: &impl AsRawFd) -> bool {
+    // SAFETY: the struct is plain numbers, for which zero is a value; the call fills it.
+    let mut found = unsafe { std::mem::zeroed::<libc::statfs>() };
+    // SAFETY: the struct is ours, and the descriptor is open.
+    let result = unsafe { libc::fstatfs(file.as_raw_fd(), &raw mut found) };
+    result == 0 && LOCAL.contains(&found.f_type)
 }
 
 /// Whether an open file still has a name, and all of its length.
