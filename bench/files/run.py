@@ -30,6 +30,9 @@ DRIVE_BYTES, VOLUME_SIZE, FILE_BYTES = 3 << 30, "512MiB", 512 * load.MIB
 FILES, FILES_QUICK = 4000, 500
 UNPACKED, UNPACKED_QUICK = 20_000, 2_000
 
+# The kernel's switch for FUSE over io_uring.
+LANES_SWITCH = pathlib.Path("/sys/module/fuse/parameters/enable_uring")
+
 # Files that two mounts write, and how.
 ONE_FILE, TWO_FILES, SHARED_BYTES = ["both"], ["left", "right"], 256 * load.MIB
 SHARED = [(load.Workload("randwrite-4k-8", "randwrite", 4096, 8), "4K"), (load.Workload("seqwrite-1m-8", "write", load.MIB, 8), "1M"),
@@ -183,6 +186,37 @@ def by_both(places, names, workload, seconds):
     return sum(one["iops"] for one in found), max(one["p99_us"] for one in found)
 
 
+def over_io_uring(made, options):
+    """A mount over io_uring beside one through the device, one after the other; no rows where the kernel has only the device."""
+    if not LANES_SWITCH.exists():
+        print("skipped: this kernel has no FUSE over io_uring", file=sys.stderr)
+        return []
+    was, places, rows = LANES_SWITCH.read_text(encoding="ascii"), made["places"], []
+    LANES_SWITCH.write_text("Y", encoding="ascii")
+    try:
+        weft(made, "mount", "home", str(places[1]), "--over-io-uring")
+        try:
+            paths = [at / f"by-{number}" for number, at in enumerate(places)]
+            for path in paths:
+                load.fill(load.file(path), FILE_BYTES)
+            for workload in mounted.DATA:
+                device, found = (load.measure(load.file(path), workload, FILE_BYTES, options.seconds) for path in paths)
+                rows.append(row(f"{workload.name} through FUSE over io_uring; limit: through the device", found["iops"], p50=found["p50_us"],
+                                p99=found["p99_us"], limit=device["iops"]))
+            for path in paths:
+                os.unlink(path)
+            files = options.files // PROCESSES
+            device, found = (mounted.names([at / f"names-{number}"], PROCESSES, FOLDERS, files) for number, at in enumerate(places))
+            rows += [row(f"{operation} through FUSE over io_uring, {PROCESSES} processes, many folders; limit: through the device",
+                         seen["per_second"], p50=seen["p50"], p99=seen["p99"], limit=device[operation]["per_second"])
+                     for operation, seen in found.items()]
+        finally:
+            weft(made, "umount", str(places[1]))
+    finally:
+        LANES_SWITCH.write_text(was.strip(), encoding="ascii")
+    return rows
+
+
 def small_files(made, options):
     """An archive of small files unpacked through a mount, beside the file system in memory."""
     with mounted.archive(options.unpacked) as (archive, _):
@@ -214,7 +248,7 @@ def costs(made, options):
             {**row("bytes appended to the log per create and close"), "value": (after[2] - before[2]) * 4096 / files}]
 
 
-SECTIONS = {"library": by_library, "mounts": through_mounts, "data": data, "shared": shared, "small": small_files, "costs": costs}
+SECTIONS = {"library": by_library, "mounts": through_mounts, "data": data, "shared": shared, "io-uring": over_io_uring, "small": small_files, "costs": costs}
 
 
 def median(workload, found):

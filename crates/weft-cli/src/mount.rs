@@ -20,7 +20,8 @@ pub enum MountOption {
     weft mount home /mnt/home --read-only --foreground\n  weft umount /mnt/home\n\n\
     It needs root, and /dev/fuse (`modprobe fuse` where that is missing). `mount -t weft` and \
     /etc/fstab work where /sbin/mount.weft is a link to this program, as the packages have it; \
-    there, options are fabric=PLACE, timeout=SPAN, log-file=FILE, ro, sync, nosuid, nodev and noexec:\n\n  \
+    there, options are fabric=PLACE, timeout=SPAN, log-file=FILE, ro, sync, over-io-uring, nosuid, nodev and \
+    noexec:\n\n  \
     home  /mnt/home  weft  _netdev,fabric=10.0.0.1:4800  0  0")]
 pub struct MountArgs {
     /// The file system's name
@@ -40,6 +41,10 @@ pub struct MountArgs {
     /// Have each write durable when it returns; otherwise what is written is so after fsync, or some seconds
     #[arg(long)]
     pub write_through: bool,
+    /// Take the kernel's requests over io_uring: faster where programs have many requests under way. The kernel (Linux 6.14) has to allow it: `echo Y > /sys/module/fuse/parameters/enable_uring`.
+    /// Few programs can then wait for file locks at a time: half of what a processor has room for, 4 to 32
+    #[arg(long)]
+    pub over_io_uring: bool,
     /// How long a file operation waits while the fabric does not answer, such as 30s or 10m
     #[arg(long, value_name = "SPAN", default_value = "5m")]
     pub timeout: Span,

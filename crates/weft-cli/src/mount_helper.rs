@@ -87,8 +87,8 @@ pub fn words_for_mount(args: &[OsString]) -> Result<Option<Vec<OsString>>, CliEr
             Some(of_option) => words.extend(of_option.into_iter().map(OsString::from)),
             None if is_sloppy => {}
             None => {
-                let known =
-                    "known are fabric=PLACE, timeout=SPAN, log-file=FILE, ro, sync, nosuid, nodev and noexec";
+                let known = "known are fabric=PLACE, timeout=SPAN, log-file=FILE, ro, sync, over-io-uring, \
+                             nosuid, nodev and noexec";
                 return Err(usage(&format!("mount option '{option}' is not known"), known));
             }
         }
@@ -109,6 +109,7 @@ fn words_of(option: &str) -> Option<Vec<String>> {
     match option {
         "ro" => Some(vec!["--read-only".to_owned()]),
         "sync" => Some(vec!["--write-through".to_owned()]),
+        "over-io-uring" => Some(vec!["--over-io-uring".to_owned()]),
         flag if FLAGS.contains(&flag) => Some(vec!["--options".to_owned(), flag.to_owned()]),
         ignored if IGNORED.contains(&ignored) || ignored.starts_with("x-") => Some(Vec::new()),
         _ => None,
@@ -136,8 +137,8 @@ mod tests {
             "/sbin/mount.weft home /mnt -n -o rw,_netdev,x-systemd.automount,fabric=10.0.0.1:4800,timeout=2m";
         let asked = "weft mount home /mnt --fabric 10.0.0.1:4800 --timeout 2m";
         assert_eq!(words(line), Ok(Some(asked.to_owned())));
-        let line = "mount.weft home /mnt -v -o ro,nosuid,noexec -t weft";
-        let asked = "weft mount home /mnt --read-only --options nosuid --options noexec";
+        let line = "mount.weft home /mnt -v -o ro,nosuid,over-io-uring -t weft";
+        let asked = "weft mount home /mnt --read-only --options nosuid --over-io-uring";
         assert_eq!(words(line), Ok(Some(asked.to_owned())));
         assert_eq!(words("mount.weft home /mnt -fn -o what"), Ok(Some(String::new())));
         assert_eq!(words("mount.weft home /mnt -s -o what"), Ok(Some("weft mount home /mnt".to_owned())));

@@ -4,16 +4,21 @@
 
 use crate::answer::{Answer, AnswerBody};
 use crate::error::FuseError;
+use crate::lanes::Lanes;
 use crate::mounts::{MountOptions, Mounted};
 use crate::proto::{Field, InHeader, InitIn, InitOut, MAJOR, MINOR, MINOR_OLDEST, OutHeader, WriteIn};
 use crate::proto::{init, op};
 use crate::tree::Errno;
 use rustix::fs::{Mode, OFlags};
+use std::cell::RefCell;
 use std::io::{self, IoSlice};
 use std::ops::Range;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
+use std::rc::Rc;
+use weft_rt::sync::{Either, race};
 use weft_rt::{BufMut, IO_ALIGN, Readiness, offload};
+use weft_types::limits::FUSE_LOCK_WAITS_MAX;
 
 /// The most data of one READ or WRITE: the largest request of a volume's data path.
 pub(crate) const DATA_BYTES: usize = 1 << 20;
@@ -22,7 +27,7 @@ pub(crate) const DATA_BYTES: usize = 1 << 20;
 pub(crate) const WRITE_HEAD_BYTES: usize = InHeader::BYTES + WriteIn::BYTES;
 
 /// Where a message begins in its buffer: so that the data of a WRITE begin at [`IO_ALIGN`].
-const MESSAGE_AT: usize = IO_ALIGN - WRITE_HEAD_BYTES;
+pub(crate) const MESSAGE_AT: usize = IO_ALIGN - WRITE_HEAD_BYTES;
 
 /// Requests that the kernel sends for its own caches (readahead, asynchronous direct I/O) and that are not
 /// answered yet; from the second number on it slows their makers down.
@@ -57,6 +62,9 @@ const WANTED: u64 = init::ASYNC_READ
     | init::INIT_EXT
     | init::DIRECT_IO_ALLOW_MMAP;
 
+/// FUSE over io_uring, which the kernel offers if its administrator lets it.
+const LANES_WANTED: u64 = init::OVER_IO_URING;
+
 /// What both sides agreed on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Terms {
@@ -67,6 +75,8 @@ pub(crate) struct Terms {
 /// The device of one mount.
 pub(crate) struct Device {
     file: Readiness,
+    /// What most requests go over, if that was asked for.
+    lanes: RefCell<Option<Rc<Lanes>>>,
 }
 
 /// What became of an answer.
@@ -106,19 +116,59 @@ impl Device {
         let mounted = mounting.await;
         let (file, mounted) = mounted.map_err(|source| FuseError::Mount { path: path.to_owned(), source })?;
         let device = Device::of(file);
-        let terms = device.negotiate().await?;
+        let wanted = WANTED | if options.over_io_uring { LANES_WANTED } else { 0 };
+        let terms = device.negotiate(wanted).await?;
+        if terms.flags & LANES_WANTED != 0 {
+            let file = device.file.as_fd().try_clone_to_owned().map_err(FuseError::Lanes)?;
+            let lanes = Lanes::open(file).await?;
+            device.lanes.replace(Some(Rc::new(lanes)));
+        } else if options.over_io_uring {
+            return Err(FuseError::NoLanes);
+        }
         options.readahead_bytes.inspect(|bytes| mounted.set_readahead(*bytes));
         Ok((device, terms, mounted))
     }
 
     /// A device that is mounted, or whatever behaves like one.
     fn of(file: OwnedFd) -> Device {
-        Device { file: Readiness::new(file) }
+        Device { file: Readiness::new(file), lanes: RefCell::default() }
     }
 
     /// Waits until there may be a message.
     pub(crate) async fn ready(&self) -> io::Result<()> {
-        self.file.ready().await
+        match self.lanes() {
+            None => self.file.ready().await,
+            Some(lanes) => match race(lanes.ready(), self.file.ready()).await {
+                Either::Left(()) => Ok(()),
+                Either::Right(ready) => ready,
+            },
+        }
+    }
+
+    fn lanes(&self) -> Option<Rc<Lanes>> {
+        self.lanes.borrow().clone()
+    }
+
+    /// Whether requests come over io_uring.
+    pub(crate) fn has_lanes(&self) -> bool {
+        self.lanes.borrow().is_some()
+    }
+
+    /// Programs that may wait for locks at the same time.
+    pub(crate) fn lock_waits_max(&self) -> usize {
+        self.lanes().map_or(FUSE_LOCK_WAITS_MAX, |lanes| lanes.lock_waits_max())
+    }
+
+    /// The mount has ended: requests in lanes fail, also those that were not read. The kernel waits for that.
+    pub(crate) fn end(&self) {
+        self.lanes.take();
+    }
+
+    /// Likewise ([`read`](Device::read)) a message that has not come through the device's file. All of
+    /// these are to be taken before the file is read: the interrupt of a request comes through the file,
+    /// behind the request.
+    pub(crate) fn read_lane(&self, buffer: &mut BufMut) -> Option<usize> {
+        self.lanes()?.read(buffer)
     }
 
     /// Reads one message to its place in the buffer ([`message_range`]) without waiting; `None` if there
@@ -156,6 +206,9 @@ impl Device {
                 vec![&joined]
             }
         };
+        if self.lanes().is_some_and(|lanes| lanes.send(unique, error, &parts)) {
+            return Ok(Sent::Taken);
+        }
         let length = OutHeader::BYTES + parts.iter().map(|part| part.len()).sum::<usize>();
         let mut head = Vec::with_capacity(OutHeader::BYTES);
         OutHeader { len: length as u32, error, unique }.put(&mut head);
@@ -173,7 +226,7 @@ impl Device {
     }
 
     /// Reads INIT and answers it. The kernel holds back all other requests until then.
-    async fn negotiate(&self) -> Result<Terms, FuseError> {
+    async fn negotiate(&self, wanted: u64) -> Result<Terms, FuseError> {
         let mut buffer = message_buffer();
         loop {
             let length = match self.read(&mut buffer).map_err(FuseError::Connection)? {
@@ -184,7 +237,7 @@ impl Device {
                 }
             };
             let init = Init::decode(&buffer[message_range(length)])?;
-            let (answer, terms) = init.answer()?;
+            let (answer, terms) = init.answer(wanted)?;
             let sent = self.send(init.unique, Ok(&Answer::of(&answer)));
             sent.map_err(FuseError::Connection)?;
             if let Some(terms) = terms {
@@ -227,7 +280,7 @@ impl Init {
     }
 
     /// The answer, and what holds from then on; no terms if the kernel has to ask again with our version.
-    fn answer(&self) -> Result<(InitOut, Option<Terms>), FuseError> {
+    fn answer(&self, wanted: u64) -> Result<(InitOut, Option<Terms>), FuseError> {
         let (major, minor) = (self.asked.major, self.asked.minor);
         if major < MAJOR || (major == MAJOR && minor < MINOR_OLDEST) {
             return Err(FuseError::Version { major, minor });
@@ -235,7 +288,7 @@ impl Init {
         if major > MAJOR {
             return Ok((InitOut { major: MAJOR, minor: MINOR, ..InitOut::default() }, None));
         }
-        let flags = WANTED & self.offered;
+        let flags = wanted & self.offered;
         let answer = InitOut {
             major: MAJOR,
             minor: MINOR.min(minor),
@@ -247,7 +300,7 @@ impl Init {
             congestion_threshold: BACKGROUND_CONGESTED,
             max_write: DATA_BYTES as u32,
             time_gran: 1,
-            max_pages: (DATA_BYTES / IO_ALIGN) as u16,
+            max_pages: (DATA_BYTES / rustix::param::page_size()).max(1) as u16,
             ..InitOut::default()
         };
         Ok((answer, Some(Terms { flags })))
@@ -271,7 +324,7 @@ mod tests {
     fn only_what_both_sides_have_is_agreed() {
         let agreed = |minor, flags, bytes| {
             let init = Init::decode(&init(7, minor, flags, bytes)).unwrap();
-            let (answer, terms) = init.answer().unwrap();
+            let (answer, terms) = init.answer(WANTED).unwrap();
             (answer.minor, terms.unwrap().flags)
         };
         assert_eq!(agreed(45, u64::MAX, 64), (45, WANTED));
@@ -284,7 +337,7 @@ mod tests {
 
     #[test]
     fn other_versions_and_other_messages_are_refused() {
-        let outcome = |message: &[u8]| Init::decode(message).and_then(|init| Ok(init.answer()?.1));
+        let outcome = |message: &[u8]| Init::decode(message).and_then(|init| Ok(init.answer(WANTED)?.1));
         assert!(matches!(outcome(&init(7, 30, 0, 64)), Err(FuseError::Version { minor: 30, .. })));
         assert!(matches!(outcome(&init(6, 99, 0, 64)), Err(FuseError::Version { major: 6, .. })));
         assert!(matches!(outcome(&init(8, 0, 0, 64)), Ok(None)), "it asks again");

@@ -32,6 +32,12 @@ pub enum FuseError {
         /// What came instead; 0 if it was too short to say.
         operation: u32,
     },
+    /// FUSE over io_uring is asked for and not offered.
+    #[error("the kernel does not offer FUSE over io_uring")]
+    NoLanes,
+    /// FUSE over io_uring is offered, and fails.
+    #[error("FUSE over io_uring cannot be set up")]
+    Lanes(#[source] io::Error),
     /// The device can neither be read nor polled.
     #[error("the connection to the kernel failed")]
     Connection(#[source] io::Error),

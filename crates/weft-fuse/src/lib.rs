@@ -14,8 +14,8 @@
 //!
 //! `session.rs` reads requests of the kernel, `request.rs` decodes them, `service.rs` makes calls of the
 //! tree of them, `answer.rs` and `directory.rs` encode what these return. `device.rs` has the device and
-//! the handshake, `proto` the numbers and layouts of the kernel's header, `lookups.rs` counts what the
-//! kernel knows, and `mounts.rs` makes, finds and ends mounts.
+//! the handshake, `lanes.rs` requests over io_uring, `proto` the numbers and layouts of the kernel's
+//! header, `lookups.rs` counts what the kernel knows, and `mounts.rs` makes, finds and ends mounts.
 //!
 //! All of it runs on one thread of `weft-rt`, where it waits for the device on the ring. The kernel keeps
 //! caches and checks permissions. This crate caches nothing, and knows
@@ -26,6 +26,7 @@ mod answer;
 mod device;
 mod directory;
 mod error;
+mod lanes;
 mod lookups;
 mod mounts;
 mod proto;

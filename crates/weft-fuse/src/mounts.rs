@@ -30,6 +30,9 @@ pub struct MountOptions {
     /// How far the kernel reads ahead in files that are read in order, in bytes; a multiple of 4096.
     /// `None` leaves what the kernel has for all file systems: 128 KiB.
     pub readahead_bytes: Option<u32>,
+    /// Requests go over io_uring (Linux 6.14), if the kernel's administrator lets it; otherwise the mount
+    /// fails.
+    pub over_io_uring: bool,
 }
 
 impl MountOptions {
@@ -42,6 +45,7 @@ impl MountOptions {
             no_devices: false,
             no_programs: false,
             readahead_bytes: None,
+            over_io_uring: false,
         }
     }
 
@@ -62,7 +66,8 @@ pub enum Unmount {
     /// Only if nothing uses it (`EBUSY`). What was written through mappings is written first: the session
     /// has to run, so never call this on its thread.
     Idle,
-    /// At once: requests under way fail, and so do those of files that are still open.
+    /// At once: requests under way fail, and so do those of files that are still open. Those that lie in
+    /// lanes of io_uring fail when the mount's process reads them, or ends.
     Now,
 }
 

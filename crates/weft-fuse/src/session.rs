@@ -19,11 +19,15 @@ use std::rc::Rc;
 use std::time::Duration;
 use weft_rt::sync::{Either, Notify, race};
 use weft_rt::{Buf, BufMut, sleep, spawn, yield_now};
-use weft_types::limits::{FUSE_LOCK_WAITS_MAX, FUSE_REQUESTS_MAX};
+use weft_types::limits::FUSE_REQUESTS_MAX;
 use weft_wire::files::{FileLock, LockFamily};
 
 /// Requests read in a row before other tasks get their turn.
 const READ_IN_A_ROW: usize = 16;
+
+/// Requests taken from lanes in a row: all that most machines have. Lanes of refused requests come again at
+/// once.
+const LANES_IN_A_ROW: usize = 128;
 
 /// Data of a WRITE below this are copied out of the message's buffer, which takes 2 MiB of memory whatever it
 /// holds. A copy of this length costs less than the system calls of the request.
@@ -42,8 +46,8 @@ pub struct Session<T: Tree> {
 struct LockWait<'s>(&'s Cell<usize>);
 
 impl LockWait<'_> {
-    fn begin(waits: &Cell<usize>) -> Reply<LockWait<'_>> {
-        if waits.get() >= FUSE_LOCK_WAITS_MAX {
+    fn begin(waits: &Cell<usize>, max: usize) -> Reply<LockWait<'_>> {
+        if waits.get() >= max {
             return Err(Errno(libc::ENOLCK));
         }
         waits.set(waits.get() + 1);
@@ -118,6 +122,7 @@ impl<T: Tree> Session<T> {
     /// If the connection to the kernel fails; the mount is then ended.
     pub async fn run(mut self) -> Result<(), FuseError> {
         let served = self.shared.clone().serve().await;
+        self.shared.device.end();
         if matches!(served, Ok(End::Unmounted)) {
             self.mounted.ended();
         }
@@ -135,7 +140,15 @@ impl<T: Tree> Shared<T> {
         loop {
             self.room().await;
             let mut is_empty = false;
-            for _ in 0..READ_IN_A_ROW {
+            let mut more = LANES_IN_A_ROW;
+            while more > 0
+                && let Some(length) = self.device.read_lane(&mut buffer)
+            {
+                buffer = self.take(buffer, length);
+                more -= 1;
+            }
+            // The file is read only when no lane has a request: what interrupts one comes behind it.
+            for _ in 0..if more > 0 { READ_IN_A_ROW } else { 0 } {
                 match self.device.read(&mut buffer) {
                     Ok(Some(length)) => buffer = self.take(buffer, length),
                     Ok(None) => {
@@ -261,13 +274,13 @@ impl<T: Tree> Shared<T> {
                 Err(Errno(libc::EAGAIN)) if waits => {}
                 locked => return locked.map(|()| Answer::done()),
             }
-            let _waiting = LockWait::begin(&self.lock_waits)?;
+            let _waiting = LockWait::begin(&self.lock_waits, self.device.lock_waits_max())?;
             if lock.owner.family == LockFamily::Whole {
                 // As in Linux: of two that share a lock and want it alone, one gets it.
                 self.tree.unlock(inode, handle, lock.owner, (lock.start, lock.last)).await?;
             }
             let unlocked = self.tree.until_unlocked(inode, handle, lock);
-            match race(unlocked, self.interrupted(request.unique)).await {
+            match race(unlocked, self.signalled(request.unique, request.thread)).await {
                 Either::Left(unlocked) => unlocked?,
                 Either::Right(()) => return Err(Errno(libc::EINTR)),
             }
@@ -288,8 +301,23 @@ impl<T: Tree> Shared<T> {
     /// Completes when nobody waits for the answer any more: the mount has ended, or the caller was
     /// interrupted and is being killed. Any other signal can wait: programs do not expect `EINTR` of files.
     async fn unwanted(&self, unique: u64, thread: u32) {
-        self.interrupted(unique).await;
+        if self.device.has_lanes() {
+            // One that waited for a lane, or in one, may have been interrupted without a word.
+            let _ = race(sleep(KILL_CHECK), self.interrupted(unique)).await;
+        } else {
+            self.interrupted(unique).await;
+        }
         while !self.has_ended.get() && !is_being_killed(thread) {
+            let _ = race(sleep(KILL_CHECK), self.interrupts.notified()).await;
+        }
+    }
+
+    /// Completes when the caller has a signal, or the mount has ended.
+    async fn signalled(&self, unique: u64, thread: u32) {
+        if !self.device.has_lanes() {
+            return self.interrupted(unique).await;
+        }
+        while !self.is_interrupted(unique) && !self.has_ended.get() && !has_signal(thread) {
             let _ = race(sleep(KILL_CHECK), self.interrupts.notified()).await;
         }
     }
@@ -321,10 +349,24 @@ impl<T: Tree> Shared<T> {
 /// Whether SIGKILL is pending for a thread: every fatal signal becomes SIGKILL for all threads of its
 /// process. False if nothing is known of the thread.
 fn is_being_killed(thread: u32) -> bool {
-    let Ok(status) = fs::read_to_string(format!("/proc/{thread}/status")) else { return false };
-    let pending = status.lines().find_map(|line| line.strip_prefix("SigPnd:"));
-    let signals = pending.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
-    signals.is_some_and(|mask| mask & 1 << (libc::SIGKILL - 1) != 0)
+    signals_of(thread, ["SigPnd"]).is_some_and(|[own]| own & 1 << (libc::SIGKILL - 1) != 0)
+}
+
+/// Whether a signal is pending for a thread that it has to act on. False if nothing is known of the thread.
+fn has_signal(thread: u32) -> bool {
+    let found = signals_of(thread, ["SigPnd", "ShdPnd", "SigBlk", "SigIgn"]);
+    found.is_some_and(|[own, shared, blocked, ignored]| (own | shared) & !blocked & !ignored != 0)
+}
+
+/// Sets of signals of a thread, by their names in `/proc`.
+fn signals_of<const N: usize>(thread: u32, names: [&str; N]) -> Option<[u64; N]> {
+    let status = fs::read_to_string(format!("/proc/{thread}/status")).ok()?;
+    let set = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+        u64::from_str_radix(line?.trim(), 16).ok()
+    };
+    let sets = names.map(set);
+    sets.iter().all(Option::is_some).then(|| sets.map(Option::unwrap_or_default))
 }
 
 #[cfg(test)]
@@ -334,6 +376,7 @@ mod tests {
     #[test]
     fn nobody_is_being_killed_who_runs_or_is_not_there() {
         assert!(!is_being_killed(std::process::id()));
-        assert!(!is_being_killed(0));
+        assert!(!is_being_killed(0) && !has_signal(0));
+        assert!(signals_of(std::process::id(), ["SigPnd", "ShdPnd", "SigBlk", "SigIgn"]).is_some());
     }
 }

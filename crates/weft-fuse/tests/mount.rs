@@ -15,9 +15,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::rc::Rc;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 use std::{env, process, thread};
 use weft_fuse::{MountOptions, Session, Unmount, mount_at, unmount, weft_mounts};
@@ -53,11 +53,52 @@ fn can_mount() -> bool {
     device.is_ok()
 }
 
-/// Mounts a tree on this thread while `client` uses it on another.
-fn mounted(name: &str, client: impl FnOnce(&Path, &Probe) + Send + 'static) {
+/// The kernel's switch for FUSE over io_uring.
+const LANES_SWITCH: &str = "/sys/module/fuse/parameters/enable_uring";
+
+/// How many tests have the switch on, and what it was before.
+static LANES_OFFERED: Mutex<(usize, String)> = Mutex::new((0, String::new()));
+
+/// The kernel offers FUSE over io_uring as long as this is there.
+struct LanesOffered;
+
+impl LanesOffered {
+    /// None if the kernel has no such thing, or this user may not switch it on.
+    fn new() -> Option<LanesOffered> {
+        let mut offered = LANES_OFFERED.lock().expect("no panic while locked");
+        if offered.0 == 0 {
+            offered.1 = fs::read_to_string(LANES_SWITCH).ok()?;
+        }
+        fs::write(LANES_SWITCH, "Y").ok()?;
+        offered.0 += 1;
+        Some(LanesOffered)
+    }
+}
+
+impl Drop for LanesOffered {
+    fn drop(&mut self) {
+        let mut offered = LANES_OFFERED.lock().expect("no panic while locked");
+        offered.0 -= 1;
+        if offered.0 == 0 {
+            let _ = fs::write(LANES_SWITCH, offered.1.trim());
+        }
+    }
+}
+
+/// Mounts a tree on this thread while `client` uses it on another; then likewise over io_uring, where the
+/// kernel has that.
+fn mounted(name: &str, client: impl Fn(&Path, &Probe) + Copy + Send + 'static) {
     if !can_mount() {
         return;
     }
+    mounted_so(name, false, client);
+    match LanesOffered::new() {
+        Some(_offered) => mounted_so(name, true, client),
+        None => eprintln!("skipped: the kernel does not offer FUSE over io_uring"),
+    }
+}
+
+fn mounted_so(name: &str, over_io_uring: bool, client: impl Fn(&Path, &Probe) + Send + 'static) {
     let folder = Folder::new(name);
     let (path, probe) = (folder.0.clone(), Arc::new(Probe::default()));
     let seen = probe.clone();
@@ -69,7 +110,8 @@ fn mounted(name: &str, client: impl FnOnce(&Path, &Probe) + Send + 'static) {
     });
     let served = weft_rt::block_on(async move {
         let tree = Rc::new(Memory::new(seen.clone()));
-        let options = MountOptions { readahead_bytes: Some(1 << 20), ..MountOptions::new("memory") };
+        let new = MountOptions::new("memory");
+        let options = MountOptions { readahead_bytes: Some(1 << 20), over_io_uring, ..new };
         let session = Session::mount(&path, &options, tree).await.expect("a mount");
         let at = path.clone();
         let using = thread::spawn(move || {
@@ -545,5 +587,38 @@ fn locks_are_asked_of_the_tree() {
         assert!(!waits.is_finished());
         assert_eq!(lock(&second, libc::F_OFD_SETLK, libc::F_UNLCK), Ok(()));
         assert_eq!(waits.join().unwrap(), Ok(()));
+    });
+}
+
+#[test]
+fn programs_that_wait_for_locks_leave_lanes_to_others() {
+    let Some(_offered) = LanesOffered::new().filter(|_| can_mount()) else {
+        eprintln!("skipped: the kernel does not offer FUSE over io_uring");
+        return;
+    };
+    mounted_so("lock-waits", true, |at, _| {
+        let path = at.join("locked");
+        let holder = File::create_new(&path).unwrap();
+        holder.lock().unwrap();
+        let (told, outcomes) = channel();
+        let waiting: Vec<_> = (0..80)
+            .map(|_| {
+                let (path, told) = (path.clone(), told.clone());
+                thread::spawn(move || {
+                    let file = File::open(path).unwrap();
+                    let outcome = file.lock().map_err(errno);
+                    told.send(outcome).unwrap();
+                })
+            })
+            .collect();
+        // A processor has 64 lanes at most, and half of them can wait.
+        for _ in 0..80 - 32 {
+            assert_eq!(outcomes.recv_timeout(Duration::from_secs(20)), Ok(Err(libc::ENOLCK)));
+        }
+        fs::write(at.join("other"), "goes on").unwrap();
+        assert_eq!(fs::read(at.join("other")).unwrap(), b"goes on");
+        holder.unlock().unwrap();
+        waiting.into_iter().for_each(|thread| thread.join().unwrap());
+        assert!(outcomes.try_iter().filter(Result::is_ok).count() > 0, "who waits gets the lock");
     });
 }

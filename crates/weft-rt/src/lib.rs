@@ -47,7 +47,7 @@ pub use polled::{Polled, unwatch, watch};
 pub use ready::Readiness;
 pub use thread::{Thread, thread_number};
 pub use time::{Elapsed, Instant, Sleep, now, sleep, sleep_about, sleep_until, timeout, wall_clock_us};
-pub use uring::{KERNEL_OLDEST, RtError, Spin};
+pub use uring::{COMMAND_ARGUMENT_BYTES, Commands, KERNEL_OLDEST, RtError, Spin};
 pub use window::Extent;
 
 /// Says what this thread's executor does when it is idle, instead of [`Spin::Adaptive`]. No effect under

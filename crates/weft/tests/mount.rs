@@ -374,3 +374,79 @@ fn a_mount_lives_through_the_death_of_a_node_and_dies_without_harm() {
     assert!(fs::read(at.join("open")).expect("read") == content);
     bed.ok(&["umount", at.text()]);
 }
+
+/// The kernel's switch for FUSE over io_uring, as it was before when this is dropped.
+struct LanesSwitch(String);
+
+impl LanesSwitch {
+    const PATH: &str = "/sys/module/fuse/parameters/enable_uring";
+
+    /// None if the kernel has no such switch.
+    fn found() -> Option<LanesSwitch> {
+        fs::read_to_string(LanesSwitch::PATH).ok().map(LanesSwitch)
+    }
+
+    fn set(&self, is_on: bool) {
+        fs::write(LanesSwitch::PATH, if is_on { "Y" } else { "N" }).expect("mounting takes root as well");
+    }
+}
+
+impl Drop for LanesSwitch {
+    fn drop(&mut self) {
+        let _ = fs::write(LanesSwitch::PATH, self.0.trim());
+    }
+}
+
+#[test]
+fn a_mount_over_io_uring_is_used_and_dies_as_any_other() {
+    let Some(bed) = with_home("mount-lanes") else { return };
+    let Some(switch) = LanesSwitch::found() else {
+        eprintln!("skipped: the kernel has no FUSE over io_uring");
+        return;
+    };
+    let at = Folder::new(&bed, "at");
+    let over = ["mount", "home", at.text(), "--over-io-uring"];
+    switch.set(false);
+    bed.weft(&over)
+        .fails(1, &["does not offer FUSE over io_uring", "enable_uring", "without --over-io-uring"]);
+    switch.set(true);
+    let content = sample(5 * MIB + 17, 5);
+    for round in 0..3 {
+        bed.ok(&over);
+        let write = |n: usize| {
+            let mut file = File::create(at.join(&format!("{round}-{n}"))).expect("made");
+            file.write_all(&content[n..]).expect("written");
+            file.sync_all().expect("durable");
+        };
+        std::thread::scope(|threads| {
+            (0..8).for_each(|n| drop(threads.spawn(move || write(n))));
+        });
+        for n in 0..8 {
+            assert!(fs::read(at.join(&format!("{round}-{n}"))).expect("read") == content[n..], "{round}-{n}");
+        }
+        let pid = mount_process(&bed).parse().ok().and_then(Pid::from_raw).expect("a number");
+        match round {
+            0 => bed.ok(&["umount", at.text()]),
+            1 => {
+                kill_process(pid, Signal::STOP).expect("it is ours");
+                // What hangs is taken away all the same; of a request that it has and does not answer, it is told.
+                let waking = std::thread::spawn(move || {
+                    std::thread::sleep(Duration::from_secs(8));
+                    kill_process(pid, Signal::CONT).expect("it is ours");
+                });
+                let ended = bed.weft(&["umount", at.text(), "--force"]);
+                waking.join().expect("no panic");
+                assert_eq!(ended.code, 0);
+                ended.out
+            }
+            _ => {
+                kill_process(pid, Signal::KILL).expect("it is ours");
+                wait_until("the mount is dead", || fs::read_dir(&at.0).is_err());
+                bed.ok(&["umount", at.text()])
+            }
+        };
+    }
+    bed.ok(&["mount", "home", at.text()]);
+    assert_eq!(fs::read_dir(&at.0).expect("a folder").count(), 24);
+    bed.ok(&["umount", at.text()]);
+}

@@ -6,6 +6,7 @@
 
 mod bell;
 mod chunks;
+mod commands;
 mod device;
 mod error;
 mod file;
@@ -16,6 +17,7 @@ mod signal;
 mod socket;
 mod spin;
 
+pub use commands::{COMMAND_ARGUMENT_BYTES, Commands};
 pub use error::{KERNEL_OLDEST, RtError};
 pub(crate) use file::DriveFile;
 pub(crate) use ready::PolledFile;

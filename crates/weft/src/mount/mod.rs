@@ -1,7 +1,7 @@
 //! `weft mount` and `weft umount`: a file system of the fabric as a folder of this machine.
 //!
-//! It owns the life of a mount: the process in the background, and the order of its end. The kernel is told to
-//! unmount, what it has still is written, sizes are told to the shards, and only then the session ends.
+//! It owns the life of a mount: the process in the background, and the order of its end. The kernel is told
+//! to unmount, what it has still is written, sizes are told to the shards, and only then the session ends.
 
 mod tree;
 
@@ -13,8 +13,9 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::rc::Rc;
+use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
-use std::{fs, io};
+use std::{fs, io, thread};
 use tree::FilesTree;
 use weft_cli::{
     CliError, Connection, FabricPlace, MountArgs, MountOption, Output, UmountArgs, client_name, note,
@@ -31,6 +32,9 @@ const READAHEAD_BYTES: u32 = 4 << 20;
 
 /// How long a mount that is asked to stop waits for the kernel to end it.
 const UNMOUNTED_WITHIN: Duration = Duration::from_secs(10);
+
+/// When `weft umount` says what it waits for.
+const UNMOUNT_TAKES_LONG: Duration = Duration::from_secs(5);
 
 /// How often a mount looks whether there is much room.
 const LOOKS_FOR_ROOM_EVERY: Duration = Duration::from_secs(5);
@@ -194,6 +198,7 @@ async fn serve(
     options.no_devices = args.options.contains(&MountOption::Nodev);
     options.no_programs = args.options.contains(&MountOption::Noexec);
     options.readahead_bytes = Some(READAHEAD_BYTES);
+    options.over_io_uring = args.over_io_uring;
     let session =
         Session::mount(&args.at, &options, tree).await.map_err(|error| mount_error(args, &error))?;
     let mounted = Mounted { file_system: args.name.clone(), at: args.at.clone(), read_only: args.read_only };
@@ -271,9 +276,14 @@ impl Background {
 }
 
 fn mount_error(args: &MountArgs, error: &FuseError) -> CliError {
-    let hint = match rustix::process::geteuid().is_root() {
-        false => "mounting needs root",
-        true => "/dev/fuse has to be there: `modprobe fuse`; in a container it has to be allowed",
+    let hint = match error {
+        FuseError::NoLanes => {
+            "it takes Linux 6.14 with CONFIG_FUSE_IO_URING, and as root \
+             `echo Y > /sys/module/fuse/parameters/enable_uring`; or mount without --over-io-uring"
+        }
+        FuseError::Lanes(_) => "mount without --over-io-uring",
+        _ if !rustix::process::geteuid().is_root() => "mounting needs root",
+        _ => "/dev/fuse has to be there: `modprobe fuse`; in a container it has to be allowed",
     };
     CliError::Failed {
         message: format!("cannot serve a mount at {}: {}", args.at.display(), with_causes(error)),
@@ -291,14 +301,28 @@ pub(crate) fn umount(args: &UmountArgs, output: Output) -> Result<(), CliError> 
             hint: "`mount -t fuse.weft` shows those that are".to_owned(),
         });
     };
-    let is_dead = there.is_dead();
+    // By force the mount is not asked: its process may hang.
+    let is_dead = !args.force && there.is_dead();
     let how = if args.force || is_dead { Unmount::Now } else { Unmount::Idle };
-    if !is_dead && !args.force {
+    if how == Unmount::Idle {
         // What was written is durable before it is said that it is unmounted.
         let synced = File::open(&args.at).and_then(|root| root.sync_all());
         synced.map_err(|error| umount_error(&args.at, &error))?;
     }
-    unmount(&args.at, how).map_err(|error| umount_error(&args.at, &error))?;
+    let (over, waits) = channel::<()>();
+    let told = args.at.display().to_string();
+    let telling = thread::spawn(move || {
+        if waits.recv_timeout(UNMOUNT_TAKES_LONG) == Err(RecvTimeoutError::Timeout) {
+            note(&format!(
+                "the kernel waits for the process of the mount at {told}: `pgrep -af 'weft mount'` shows it; \
+                 if it hangs, end it with `kill -9`"
+            ));
+        }
+    });
+    let unmounted = unmount(&args.at, how);
+    drop(over);
+    let _ = telling.join();
+    unmounted.map_err(|error| umount_error(&args.at, &error))?;
     if is_dead {
         note(&format!("the process of the mount at {shown} had ended before"));
     }
