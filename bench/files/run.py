@@ -9,6 +9,7 @@ on this machine. docs/benchmark.md says what to make of it.
 import argparse
 import concurrent.futures
 import contextlib
+import fcntl
 import json
 import os
 import pathlib
@@ -16,6 +17,7 @@ import shutil
 import statistics
 import subprocess
 import sys
+import tempfile
 
 for beside in "where", "load":
     sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / beside))
@@ -30,8 +32,9 @@ DRIVE_BYTES, VOLUME_SIZE, FILE_BYTES = 3 << 30, "512MiB", 512 * load.MIB
 FILES, FILES_QUICK = 4000, 500
 UNPACKED, UNPACKED_QUICK = 20_000, 2_000
 
-# The kernel's switch for FUSE over io_uring.
+# The kernel's switch for FUSE over io_uring, and the lock that those who switch it for a moment hold.
 LANES_SWITCH = pathlib.Path("/sys/module/fuse/parameters/enable_uring")
+LANES_LOCK = pathlib.Path(tempfile.gettempdir()) / "weft-enable-uring.lock"
 
 # Files that two mounts write, and how.
 ONE_FILE, TWO_FILES, SHARED_BYTES = ["both"], ["left", "right"], 256 * load.MIB
@@ -191,29 +194,33 @@ def over_io_uring(made, options):
     if not LANES_SWITCH.exists():
         print("skipped: this kernel has no FUSE over io_uring", file=sys.stderr)
         return []
-    was, places, rows = LANES_SWITCH.read_text(encoding="ascii"), made["places"], []
-    LANES_SWITCH.write_text("Y", encoding="ascii")
-    try:
-        weft(made, "mount", "home", str(places[1]), "--over-io-uring")
+    places, rows = made["places"], []
+    # Others that switch it hold this lock, too; the mount stays as it is made.
+    with open(LANES_LOCK, "w", encoding="ascii") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        was = LANES_SWITCH.read_text(encoding="ascii")
+        LANES_SWITCH.write_text("Y", encoding="ascii")
         try:
-            paths = [at / f"by-{number}" for number, at in enumerate(places)]
-            for path in paths:
-                load.fill(load.file(path), FILE_BYTES)
-            for workload in mounted.DATA:
-                device, found = (load.measure(load.file(path), workload, FILE_BYTES, options.seconds) for path in paths)
-                rows.append(row(f"{workload.name} through FUSE over io_uring; limit: through the device", found["iops"], p50=found["p50_us"],
-                                p99=found["p99_us"], limit=device["iops"]))
-            for path in paths:
-                os.unlink(path)
-            files = options.files // PROCESSES
-            device, found = (mounted.names([at / f"names-{number}"], PROCESSES, FOLDERS, files) for number, at in enumerate(places))
-            rows += [row(f"{operation} through FUSE over io_uring, {PROCESSES} processes, many folders; limit: through the device",
-                         seen["per_second"], p50=seen["p50"], p99=seen["p99"], limit=device[operation]["per_second"])
-                     for operation, seen in found.items()]
+            weft(made, "mount", "home", str(places[1]), "--over-io-uring")
         finally:
-            weft(made, "umount", str(places[1]))
+            LANES_SWITCH.write_text(was.strip(), encoding="ascii")
+    try:
+        paths = [at / f"by-{number}" for number, at in enumerate(places)]
+        for path in paths:
+            load.fill(load.file(path), FILE_BYTES)
+        for workload in mounted.DATA:
+            device, found = (load.measure(load.file(path), workload, FILE_BYTES, options.seconds) for path in paths)
+            rows.append(row(f"{workload.name} through FUSE over io_uring; limit: through the device", found["iops"], p50=found["p50_us"],
+                            p99=found["p99_us"], limit=device["iops"]))
+        for path in paths:
+            os.unlink(path)
+        files = options.files // PROCESSES
+        device, found = (mounted.names([at / f"names-{number}"], PROCESSES, FOLDERS, files) for number, at in enumerate(places))
+        rows += [row(f"{operation} through FUSE over io_uring, {PROCESSES} processes, many folders; limit: through the device",
+                     seen["per_second"], p50=seen["p50"], p99=seen["p99"], limit=device[operation]["per_second"])
+                 for operation, seen in found.items()]
     finally:
-        LANES_SWITCH.write_text(was.strip(), encoding="ascii")
+        weft(made, "umount", str(places[1]))
     return rows
 
 

@@ -164,9 +164,8 @@ impl Device {
         self.lanes.take();
     }
 
-    /// Likewise ([`read`](Device::read)) a message that has not come through the device's file. All of
-    /// these are to be taken before the file is read: the interrupt of a request comes through the file,
-    /// behind the request.
+    /// The same as [`read`](Device::read), of a message that has come in a lane. These are to be read
+    /// first: the interrupt of a request comes through the file, behind the request.
     pub(crate) fn read_lane(&self, buffer: &mut BufMut) -> Option<usize> {
         self.lanes()?.read(buffer)
     }

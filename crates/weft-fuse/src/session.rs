@@ -61,6 +61,14 @@ impl Drop for LockWait<'_> {
     }
 }
 
+impl<T: Tree> Drop for Session<T> {
+    fn drop(&mut self) {
+        // Before it is unmounted: the kernel waits for what lies in lanes, and this thread would wait for
+        // the kernel.
+        self.shared.device.end();
+    }
+}
+
 /// How the kernel has ended the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
@@ -139,16 +147,14 @@ impl<T: Tree> Shared<T> {
         let mut buffer = message_buffer();
         loop {
             self.room().await;
-            let mut is_empty = false;
-            let mut more = LANES_IN_A_ROW;
-            while more > 0
+            let (mut is_empty, mut from_lanes) = (false, 0);
+            while from_lanes < LANES_IN_A_ROW
                 && let Some(length) = self.device.read_lane(&mut buffer)
             {
                 buffer = self.take(buffer, length);
-                more -= 1;
+                from_lanes += 1;
             }
-            // The file is read only when no lane has a request: what interrupts one comes behind it.
-            for _ in 0..if more > 0 { READ_IN_A_ROW } else { 0 } {
+            for _ in 0..READ_IN_A_ROW {
                 match self.device.read(&mut buffer) {
                     Ok(Some(length)) => buffer = self.take(buffer, length),
                     Ok(None) => {
@@ -162,16 +168,16 @@ impl<T: Tree> Shared<T> {
                     },
                 }
             }
-            match is_empty {
+            match is_empty && from_lanes == 0 {
                 true => self.device.ready().await.map_err(FuseError::Connection)?,
                 false => yield_now().await,
             }
         }
     }
 
-    /// Waits until a turn's requests can be begun.
+    /// Waits until a turn's requests can be begun. Lanes bound them by themselves.
     async fn room(&self) {
-        while self.in_flight.borrow().len() + READ_IN_A_ROW > FUSE_REQUESTS_MAX {
+        while !self.device.has_lanes() && self.in_flight.borrow().len() + READ_IN_A_ROW > FUSE_REQUESTS_MAX {
             self.answered.notified().await;
         }
     }
@@ -317,7 +323,7 @@ impl<T: Tree> Shared<T> {
         if !self.device.has_lanes() {
             return self.interrupted(unique).await;
         }
-        while !self.is_interrupted(unique) && !self.has_ended.get() && !has_signal(thread) {
+        while !self.is_interrupted(unique) && !self.has_ended.get() && !was_interrupted(thread) {
             let _ = race(sleep(KILL_CHECK), self.interrupts.notified()).await;
         }
     }
@@ -349,24 +355,21 @@ impl<T: Tree> Shared<T> {
 /// Whether SIGKILL is pending for a thread: every fatal signal becomes SIGKILL for all threads of its
 /// process. False if nothing is known of the thread.
 fn is_being_killed(thread: u32) -> bool {
-    signals_of(thread, ["SigPnd"]).is_some_and(|[own]| own & 1 << (libc::SIGKILL - 1) != 0)
+    let pending = status_of(thread, "SigPnd").and_then(|mask| u64::from_str_radix(&mask, 16).ok());
+    pending.is_some_and(|mask| mask & 1 << (libc::SIGKILL - 1) != 0)
 }
 
-/// Whether a signal is pending for a thread that it has to act on. False if nothing is known of the thread.
-fn has_signal(thread: u32) -> bool {
-    let found = signals_of(thread, ["SigPnd", "ShdPnd", "SigBlk", "SigIgn"]);
-    found.is_some_and(|[own, shared, blocked, ignored]| (own | shared) & !blocked & !ignored != 0)
+/// Whether a thread that waits for an answer was interrupted: until a signal comes it can be woken (`S`),
+/// and after that only be killed (`D`). False if nothing is known of the thread.
+fn was_interrupted(thread: u32) -> bool {
+    status_of(thread, "State").is_some_and(|state| state.starts_with('D'))
 }
 
-/// Sets of signals of a thread, by their names in `/proc`.
-fn signals_of<const N: usize>(thread: u32, names: [&str; N]) -> Option<[u64; N]> {
+/// A line of what `/proc` says of a thread.
+fn status_of(thread: u32, name: &str) -> Option<String> {
     let status = fs::read_to_string(format!("/proc/{thread}/status")).ok()?;
-    let set = |name: &str| {
-        let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-        u64::from_str_radix(line?.trim(), 16).ok()
-    };
-    let sets = names.map(set);
-    sets.iter().all(Option::is_some).then(|| sets.map(Option::unwrap_or_default))
+    let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    line.map(|line| line.trim().to_owned())
 }
 
 #[cfg(test)]
@@ -376,7 +379,7 @@ mod tests {
     #[test]
     fn nobody_is_being_killed_who_runs_or_is_not_there() {
         assert!(!is_being_killed(std::process::id()));
-        assert!(!is_being_killed(0) && !has_signal(0));
-        assert!(signals_of(std::process::id(), ["SigPnd", "ShdPnd", "SigBlk", "SigIgn"]).is_some());
+        assert!(!is_being_killed(0) && !was_interrupted(0));
+        assert!(!was_interrupted(std::process::id()) && status_of(std::process::id(), "State").is_some());
     }
 }

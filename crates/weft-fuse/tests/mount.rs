@@ -56,8 +56,8 @@ fn can_mount() -> bool {
 /// The kernel's switch for FUSE over io_uring.
 const LANES_SWITCH: &str = "/sys/module/fuse/parameters/enable_uring";
 
-/// How many tests have the switch on, and what it was before.
-static LANES_OFFERED: Mutex<(usize, String)> = Mutex::new((0, String::new()));
+/// How many tests have the switch on, what it was before, and the lock that keeps other processes from it.
+static LANES_OFFERED: Mutex<(usize, String, Option<File>)> = Mutex::new((0, String::new(), None));
 
 /// The kernel offers FUSE over io_uring as long as this is there.
 struct LanesOffered;
@@ -67,7 +67,10 @@ impl LanesOffered {
     fn new() -> Option<LanesOffered> {
         let mut offered = LANES_OFFERED.lock().expect("no panic while locked");
         if offered.0 == 0 {
+            let lock = File::create(env::temp_dir().join("weft-enable-uring.lock")).ok()?;
+            lock.lock().ok()?;
             offered.1 = fs::read_to_string(LANES_SWITCH).ok()?;
+            offered.2 = Some(lock);
         }
         fs::write(LANES_SWITCH, "Y").ok()?;
         offered.0 += 1;
@@ -81,6 +84,7 @@ impl Drop for LanesOffered {
         offered.0 -= 1;
         if offered.0 == 0 {
             let _ = fs::write(LANES_SWITCH, offered.1.trim());
+            offered.2 = None;
         }
     }
 }

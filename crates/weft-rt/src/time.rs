@@ -70,11 +70,11 @@ pub fn sleep(d: Duration) -> Sleep {
 
 /// Completes after the duration, or earlier: at the last whole tick ([`TICK`]) of the clock before its end,
 /// if one is still ahead. So what the tasks of a machine do every now and then is done at the same moment,
-/// and an idle thread wakes up once for all of it. Exact under simulation.
+/// and an idle thread wakes up once for all of it. Exact below half a tick, and under simulation.
 pub fn sleep_about(d: Duration) -> Sleep {
     let (now, at) = (now(), now() + d);
     let is_real = with_core(|core| core.uring().is_some());
-    sleep_until(if is_real { at.last_tick_after(now) } else { at })
+    sleep_until(if is_real && d >= TICK / 2 { at.last_tick_after(now) } else { at })
 }
 
 /// Completes at the instant.

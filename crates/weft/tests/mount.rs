@@ -375,15 +375,18 @@ fn a_mount_lives_through_the_death_of_a_node_and_dies_without_harm() {
     bed.ok(&["umount", at.text()]);
 }
 
-/// The kernel's switch for FUSE over io_uring, as it was before when this is dropped.
-struct LanesSwitch(String);
+/// The kernel's switch for FUSE over io_uring, as it was before when this is dropped. The lock keeps other
+/// processes from it.
+struct LanesSwitch(String, #[expect(dead_code, reason = "it is held")] File);
 
 impl LanesSwitch {
     const PATH: &str = "/sys/module/fuse/parameters/enable_uring";
 
     /// None if the kernel has no such switch.
     fn found() -> Option<LanesSwitch> {
-        fs::read_to_string(LanesSwitch::PATH).ok().map(LanesSwitch)
+        let lock = File::create(std::env::temp_dir().join("weft-enable-uring.lock")).ok()?;
+        lock.lock().ok()?;
+        Some(LanesSwitch(fs::read_to_string(LanesSwitch::PATH).ok()?, lock))
     }
 
     fn set(&self, is_on: bool) {
@@ -429,7 +432,8 @@ fn a_mount_over_io_uring_is_used_and_dies_as_any_other() {
             0 => bed.ok(&["umount", at.text()]),
             1 => {
                 kill_process(pid, Signal::STOP).expect("it is ours");
-                // What hangs is taken away all the same; of a request that it has and does not answer, it is told.
+                // What hangs is taken away all the same; of a request that it has and does not answer, it
+                // is told.
                 let waking = std::thread::spawn(move || {
                     std::thread::sleep(Duration::from_secs(8));
                     kill_process(pid, Signal::CONT).expect("it is ours");
@@ -445,6 +449,8 @@ fn a_mount_over_io_uring_is_used_and_dies_as_any_other() {
                 bed.ok(&["umount", at.text()])
             }
         };
+        let status = PathBuf::from(format!("/proc/{}/exe", pid.as_raw_nonzero()));
+        wait_until("its process is gone", || fs::read_link(&status).is_err());
     }
     bed.ok(&["mount", "home", at.text()]);
     assert_eq!(fs::read_dir(&at.0).expect("a folder").count(), 24);

@@ -32,6 +32,9 @@ const CAN_BE_QUIET: bool = cfg!(target_arch = "x86_64");
 /// Where the field `len` is in an entry (`struct io_uring_sqe`).
 const LEN_AT: usize = 24;
 
+/// Until the kernel is asked again that has said that there is something, and had nothing.
+const ASK_AGAIN: Duration = Duration::from_millis(1);
+
 /// Until the kernel is asked again that has no room for submissions now.
 const SUBMIT_AGAIN: Duration = Duration::from_millis(1);
 
@@ -48,6 +51,9 @@ struct Inner {
     waiting: Cell<Option<Waker>>,
     device: OwnedFd,
     commands: Vec<Command>,
+    /// The kernel said that there was something, and had nothing. What it says may come late, and stands
+    /// then until there is something again.
+    has_asked_in_vain: Cell<bool>,
     /// A task hands to the kernel what was started.
     is_submitting: Cell<bool>,
 }
@@ -99,7 +105,8 @@ impl Commands {
         ring.submitter().register_eventfd(with_driver(|driver| driver.bell.fd()))?;
         let commands = (0..count).map(|_| Command::new(segment_bytes)).collect();
         let (ring, is_submitting, waiting) = (RefCell::new(ring), Cell::default(), Cell::default());
-        let inner = Rc::new(Inner { ring, waiting, device, commands, is_submitting });
+        let has_asked_in_vain = Cell::default();
+        let inner = Rc::new(Inner { ring, waiting, device, commands, has_asked_in_vain, is_submitting });
         watch(inner.clone());
         Ok(Commands(inner))
     }
@@ -164,6 +171,9 @@ impl Commands {
 
     /// Completes when a command may have completed. At most one task may wait at a time.
     pub async fn ready(&self) {
+        if self.0.has_asked_in_vain.replace(false) {
+            sleep(ASK_AGAIN).await;
+        }
         poll_fn(|cx| {
             if self.0.has_completions() {
                 return Poll::Ready(());
@@ -232,19 +242,26 @@ impl Inner {
 
     /// The same, and if there is none, after the kernel was asked.
     fn take_or_ask(&self) -> Option<cqueue::Entry> {
-        self.take().or_else(|| {
-            if self.has_completions() {
-                // A failure, such as a signal, is no loss: it still has completions.
-                let _ = self.ring.borrow().submit();
-            }
-            self.take()
-        })
+        if let Some(completion) = self.take() {
+            return Some(completion);
+        }
+        if self.has_completions() {
+            // A failure, such as a signal, is no loss: it still has completions.
+            let _ = self.ring.borrow().submit();
+        }
+        let completion = self.take();
+        self.has_asked_in_vain.set(completion.is_none() && self.has_completions());
+        completion
     }
 }
 
 /// Hands to the kernel all that was started, unless the commands are gone.
 async fn submit(commands: Weak<Inner>) {
     while let Some(inner) = commands.upgrade() {
+        // It may be done already: who looks for completions hands over what was started, too.
+        if inner.ring.borrow_mut().submission().is_empty() {
+            return inner.is_submitting.set(false);
+        }
         let submitted = inner.ring.borrow().submit();
         match submitted.map_err(|error| (error.raw_os_error(), error)) {
             Ok(_) | Err((Some(libc::EINTR | libc::EBUSY | libc::EAGAIN), _)) => {}

@@ -291,8 +291,25 @@ fn mount_error(args: &MountArgs, error: &FuseError) -> CliError {
     }
 }
 
-/// Carries out `weft umount`.
+/// Carries out `weft umount`. Says what it waits for, if that takes long.
 pub(crate) fn umount(args: &UmountArgs, output: Output) -> Result<(), CliError> {
+    let (over, waits) = channel::<()>();
+    let (at, hint) = (args.at.display().to_string(), if args.force { "" } else { ", or try --force" });
+    let telling = thread::spawn(move || {
+        if waits.recv_timeout(UNMOUNT_TAKES_LONG) == Err(RecvTimeoutError::Timeout) {
+            note(&format!(
+                "the process of the mount at {at} has not answered yet: `pgrep -af 'weft mount'` shows it; \
+                 if it hangs, end it with `kill -9`{hint}"
+            ));
+        }
+    });
+    let unmounted = take_away(args, output);
+    drop(over);
+    let _ = telling.join();
+    unmounted
+}
+
+fn take_away(args: &UmountArgs, output: Output) -> Result<(), CliError> {
     let shown = args.at.display();
     let there = mount_at(&args.at).map_err(|error| umount_error(&args.at, &error))?;
     let Some(there) = there else {
@@ -309,20 +326,7 @@ pub(crate) fn umount(args: &UmountArgs, output: Output) -> Result<(), CliError> 
         let synced = File::open(&args.at).and_then(|root| root.sync_all());
         synced.map_err(|error| umount_error(&args.at, &error))?;
     }
-    let (over, waits) = channel::<()>();
-    let told = args.at.display().to_string();
-    let telling = thread::spawn(move || {
-        if waits.recv_timeout(UNMOUNT_TAKES_LONG) == Err(RecvTimeoutError::Timeout) {
-            note(&format!(
-                "the kernel waits for the process of the mount at {told}: `pgrep -af 'weft mount'` shows it; \
-                 if it hangs, end it with `kill -9`"
-            ));
-        }
-    });
-    let unmounted = unmount(&args.at, how);
-    drop(over);
-    let _ = telling.join();
-    unmounted.map_err(|error| umount_error(&args.at, &error))?;
+    unmount(&args.at, how).map_err(|error| umount_error(&args.at, &error))?;
     if is_dead {
         note(&format!("the process of the mount at {shown} had ended before"));
     }
