@@ -21,8 +21,8 @@ class Trouble(Exception):
 class Bed:
     """The mounts, and how to reach the fabric below them."""
 
-    def __init__(self, weft, folder):
-        self.weft, self.folder = weft, folder
+    def __init__(self, weft, folder, mount_options):
+        self.weft, self.folder, self.mount_options = weft, folder, mount_options
         self.environment = {**os.environ, "WEFT_FABRIC": str(folder / "fabric")}
         self.mounts = [folder / "a", folder / "b"]
 
@@ -40,7 +40,7 @@ class Bed:
         self.run("fs", "create", "home", "--copies", "2")
         for at in self.mounts:
             at.mkdir()
-            self.run("mount", "home", str(at), "--log-file", str(self.folder / f"mount-{at.name}.log"))
+            self.run("mount", "home", str(at), *self.mount_options, "--log-file", str(self.folder / f"mount-{at.name}.log"))
 
     def check(self):
         """Whether the file system is sound: `weft fs check`."""
@@ -57,12 +57,12 @@ class Bed:
 
 
 @contextlib.contextmanager
-def bed(weft, port, room=None, keep=False):
+def bed(weft, port, room=None, keep=False, mount_options=()):
     """A bed in a new folder, which is removed at the end unless it is to be kept."""
     folder = pathlib.Path(tempfile.mkdtemp(prefix="weft-posix-", dir=room))
     # Users that suites make pass through it.
     folder.chmod(0o755)
-    made = Bed(weft, folder)
+    made = Bed(weft, folder, mount_options)
     try:
         made.start(port)
         yield made

@@ -35,6 +35,7 @@ def main():
     parser.add_argument("--short", action="store_true", help="a short form of each")
     parser.add_argument("--minutes", type=float, default=60, help="how long fsx and shared-file go on, unless short (default: 60)")
     parser.add_argument("--room", help="a folder with some 30 GB for the fabric's drives (default: the usual one for temporary files)")
+    parser.add_argument("--over-io-uring", action="store_true", help="mount so; the kernel has to allow it (weft mount --help)")
     parser.add_argument("--keep", action="store_true", help="leave the folder")
     parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="write the result there")
     parser.add_argument("--markdown", type=pathlib.Path, metavar="FILE", help="write the result as a page there")
@@ -44,7 +45,8 @@ def main():
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     rows = []
     try:
-        with bed.bed(weft, free_ports(), options.room, options.keep) as made:
+        mount_options = ["--over-io-uring"] if options.over_io_uring else []
+        with bed.bed(weft, free_ports(), options.room, options.keep, mount_options) as made:
             for name in options.only or SUITES:
                 rows.append(one(made, name, options))
                 tell(rows[-1])
