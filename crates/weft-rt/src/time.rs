@@ -68,9 +68,9 @@ pub fn sleep(d: Duration) -> Sleep {
     sleep_until(now() + d)
 }
 
-/// Completes after the duration, or earlier: at the last whole tick ([`TICK`]) of the clock before its end,
+/// Completes after the duration, or earlier: at the last whole half second of the clock before its end,
 /// if one is still ahead. So what the tasks of a machine do every now and then is done at the same moment,
-/// and an idle thread wakes up once for all of it. Exact below half a tick, and under simulation.
+/// and an idle thread wakes up once for all of it. Exact below a quarter of a second, and under simulation.
 pub fn sleep_about(d: Duration) -> Sleep {
     let (now, at) = (now(), now() + d);
     let is_real = with_core(|core| core.uring().is_some());
