@@ -41,8 +41,9 @@ pub struct MountArgs {
     /// Have each write durable when it returns; otherwise what is written is so after fsync, or some seconds
     #[arg(long)]
     pub write_through: bool,
-    /// Take the kernel's requests over io_uring: faster where programs have many requests under way. The kernel (Linux 6.14) has to allow it: `echo Y > /sys/module/fuse/parameters/enable_uring`.
-    /// Few programs can then wait for file locks at a time: half of what a processor has room for, 4 to 32
+    /// Take the kernel's requests over io_uring: faster where programs have many requests under way. The
+    /// kernel (Linux 6.14) has to allow it: `echo Y > /sys/module/fuse/parameters/enable_uring`. Few
+    /// programs can then wait for file locks at a time: half of what a processor has room for, 4 to 32
     #[arg(long)]
     pub over_io_uring: bool,
     /// How long a file operation waits while the fabric does not answer, such as 30s or 10m

@@ -116,7 +116,8 @@ impl Lanes {
         Some(length)
     }
 
-    /// The next lane with a request. One that ends without is not used any more: the mount has ended.
+    /// The next lane with a request. A lane that ends without a request is not used any more, because the
+    /// mount has ended.
     fn next_lane(&self) -> Option<usize> {
         loop {
             match self.commands.next()? {

@@ -308,7 +308,7 @@ impl<T: Tree> Shared<T> {
     /// interrupted and is being killed. Any other signal can wait: programs do not expect `EINTR` of files.
     async fn unwanted(&self, unique: u64, thread: u32) {
         if self.device.has_lanes() {
-            // One that waited for a lane, or in one, may have been interrupted without a word.
+            // The kernel sends no INTERRUPT for a request that was interrupted before the mount had it.
             let _ = race(sleep(KILL_CHECK), self.interrupted(unique)).await;
         } else {
             self.interrupted(unique).await;

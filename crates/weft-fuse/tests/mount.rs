@@ -89,8 +89,8 @@ impl Drop for LanesOffered {
     }
 }
 
-/// Mounts a tree on this thread while `client` uses it on another; then likewise over io_uring, where the
-/// kernel has that.
+/// Mounts a tree on this thread while `client` uses it on another thread; then once more over io_uring, if
+/// the kernel has that.
 fn mounted(name: &str, client: impl Fn(&Path, &Probe) + Copy + Send + 'static) {
     if !can_mount() {
         return;
@@ -604,14 +604,14 @@ fn programs_that_wait_for_locks_leave_lanes_to_others() {
         let path = at.join("locked");
         let holder = File::create_new(&path).unwrap();
         holder.lock().unwrap();
-        let (told, outcomes) = channel();
+        let (sender, outcomes) = channel();
         let waiting: Vec<_> = (0..80)
             .map(|_| {
-                let (path, told) = (path.clone(), told.clone());
+                let (path, sender) = (path.clone(), sender.clone());
                 thread::spawn(move || {
                     let file = File::open(path).unwrap();
                     let outcome = file.lock().map_err(errno);
-                    told.send(outcome).unwrap();
+                    sender.send(outcome).unwrap();
                 })
             })
             .collect();

@@ -2,10 +2,11 @@
 //!
 //! They have a ring of their own, because their entries have 128 bytes. The executor looks at it in each of
 //! its turns, and while the thread sleeps the ring rings its doorbell. It owns the memory of each command:
-//! the kernel reads and writes it while the command is under way, and nobody else does. It knows nothing of
+//! the kernel reads and writes this memory only while the command is under way. This module does not know
 //! what the commands mean.
 
 use super::error::RtError;
+use super::has_completions;
 use super::op::with_driver;
 use crate::{BufMut, Polled, sleep, spawn, unwatch, watch, yield_now};
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
@@ -24,9 +25,9 @@ pub const COMMAND_ARGUMENT_BYTES: usize = 80;
 /// The number of `/dev/fuse`. Commands of other devices may carry pointers, which are not looked at here.
 const FUSE: (u32, u32) = (10, 229);
 
-/// Whether a ring may be told not to ring the doorbell. The kernel says in one word that there is
-/// something, and then looks into another one whether to ring: only where its first step is a full barrier
-/// does it see what was written there before the first word was looked at.
+/// Whether the ring's doorbell may be switched off while the thread is awake. The kernel first sets the
+/// flag TASKRUN and then reads whether the doorbell is off. Only where setting the flag is a full barrier
+/// (x86) is no wake-up lost.
 const CAN_BE_QUIET: bool = cfg!(target_arch = "x86_64");
 
 /// Where the field `len` is in an entry (`struct io_uring_sqe`).
@@ -38,8 +39,8 @@ const ASK_AGAIN: Duration = Duration::from_millis(1);
 /// Until the kernel is asked again that has no room for submissions now.
 const SUBMIT_AGAIN: Duration = Duration::from_millis(1);
 
-/// Commands to an open file of `/dev/fuse`, each with memory in two segments that the kernel is told of as
-/// `iovec`s.
+/// Commands to an open file of `/dev/fuse`, each with memory in two segments, which are passed to the
+/// kernel as `iovec`s.
 ///
 /// Not under simulation, where no device is. Dropping it ends the commands; the memory of those that the
 /// kernel has still under way is given up.
@@ -78,8 +79,8 @@ impl Command {
 }
 
 impl Commands {
-    /// So many commands, each with segments of these lengths, in bytes. The addresses of the memory stay
-    /// the same: the kernel goes on using those of the first start.
+    /// So many commands, each with segments of these lengths, in bytes. The memory does not move: the
+    /// kernel uses the addresses of the first start for all later ones.
     ///
     /// # Errors
     /// If it is another device (`InvalidInput`), the kernel has no ring with such entries that waits to be
@@ -91,7 +92,7 @@ impl Commands {
         }
         let entries = u32::try_from(count).map_err(|_| io::ErrorKind::InvalidInput)?.next_power_of_two();
         let mut builder = IoUring::builder();
-        // It does not interrupt the thread, which is told in shared memory that there is something.
+        // The kernel sets a flag in shared memory and does not interrupt the thread.
         builder
             .setup_single_issuer()
             .setup_defer_taskrun()
@@ -126,8 +127,8 @@ impl Commands {
         work(command.memory.borrow_mut().each_mut().map(|segment| &mut segment[..]))
     }
 
-    /// Starts a command, with its memory as it is now. The kernel has it once the tasks that are ready now
-    /// have had their turn: so many commands go with one system call.
+    /// Starts a command, with its memory as it is now. The command is submitted after the tasks that are
+    /// ready now have run, so that one system call submits many commands.
     ///
     /// # Panics
     /// If it is under way, or the argument has more than [`COMMAND_ARGUMENT_BYTES`].
@@ -225,12 +226,7 @@ impl Polled for Inner {
 impl Inner {
     /// Whether a command has completed, or the kernel would complete one if asked.
     fn has_completions(&self) -> bool {
-        let mut ring = self.ring.borrow_mut();
-        if !ring.completion().is_empty() {
-            return true;
-        }
-        let queue = ring.submission();
-        queue.taskrun() || queue.cq_overflow()
+        has_completions(&mut self.ring.borrow_mut())
     }
 
     /// The next completion; its command is not under way any more.

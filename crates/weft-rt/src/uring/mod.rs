@@ -299,12 +299,7 @@ impl Driver {
 
     /// Whether the kernel has a result for us, or would have if asked. Costs no system call.
     fn has_completions(&self) -> bool {
-        let mut ring = self.ring.borrow_mut();
-        if !ring.completion().is_empty() {
-            return true;
-        }
-        let queue = ring.submission();
-        queue.taskrun() || queue.cq_overflow()
+        has_completions(&mut self.ring.borrow_mut())
     }
 
     /// Hands what was started to the kernel, if anything was, and lets it finish what it has for us.
@@ -571,6 +566,15 @@ fn check(ring: &IoUring) -> Result<(), RtError> {
         Some((_, feature)) => Err(RtError::TooOld { feature }),
         None => Ok(()),
     }
+}
+
+/// Whether the kernel has a result in a ring, or would have if asked. Costs no system call.
+fn has_completions<E: squeue::EntryMarker>(ring: &mut IoUring<E>) -> bool {
+    if !ring.completion().is_empty() {
+        return true;
+    }
+    let queue = ring.submission();
+    queue.taskrun() || queue.cq_overflow()
 }
 
 /// Nanoseconds of a clock that every Linux has.
