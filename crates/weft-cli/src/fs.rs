@@ -23,8 +23,9 @@ pub enum FsCommand {
     ///
     /// Data and metadata are kept in several copies, each on the drive of another node. A file system has no
     /// size: it takes what is free in its pool. Its metadata is in shards, each in a volume of its own that
-    /// is created with it and not listed among volumes. How many there are never changes: as many nodes can
-    /// serve metadata at a time.
+    /// is created with it and not listed among volumes. How many there are never changes. In this release
+    /// the first shard has all names and attributes, so one node at a time serves them; the other shards
+    /// stay empty.
     ///
     /// All nodes have to run a release that knows file systems.
     #[command(after_long_help = "Examples:\n  weft fs create home\n  \
