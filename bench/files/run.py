@@ -224,6 +224,39 @@ def over_io_uring(made, options):
     return rows
 
 
+def thread(made, options):
+    """Processor time of a mount's thread for each request: what one mount can reach where the machine has cores for everything else."""
+    place = made["places"][0]
+    cpu_s = lambda: processor_s(mount_of(place))
+    used = lambda what, per_second, cores: {**row(f"processor time of a mount for each {what}, us"), "value": 1e6 * cores / per_second}
+    path, rows = place / "thread", []
+    load.fill(load.file(path), FILE_BYTES)
+    for workload in mounted.DATA:
+        found = load.measure(load.file(path), workload, FILE_BYTES, options.seconds, cpu_s)
+        size = "4K" if workload.block_bytes == 4096 else "1M"
+        rows.append(used(f"{size} direct {'write' if workload.is_write else 'read'}, depth {workload.depth}", found["iops"], found["system_cores"]))
+    os.unlink(path)
+    found = mounted.names([place / "names"], PROCESSES, FOLDERS, options.files // PROCESSES, cpu_s)
+    return rows + [used(f"{operation}, {PROCESSES} processes, many folders", seen["per_second"], seen["system_cores"])
+                   for operation, seen in found.items()]
+
+
+def mount_of(place):
+    """The process that serves a mount of this run."""
+    for at in pathlib.Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # It has ended meanwhile.
+            said = (at / "cmdline").read_bytes().split(b"\0")
+            if said[1:2] == [b"mount"] and os.fsencode(place) in said:
+                return int(at.name)
+    raise fabric.Trouble(f"no process serves {place}")
+
+
+def processor_s(pid):
+    """Processor time that a process has used, in seconds, user and kernel."""
+    fields = pathlib.Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")  # utime and stime of proc(5), counted behind the name
+
+
 def small_files(made, options):
     """An archive of small files unpacked through a mount, beside the file system in memory."""
     with mounted.archive(options.unpacked) as (archive, _):
@@ -255,7 +288,8 @@ def costs(made, options):
             {**row("bytes appended to the log per create and close"), "value": (after[2] - before[2]) * 4096 / files}]
 
 
-SECTIONS = {"library": by_library, "mounts": through_mounts, "data": data, "shared": shared, "io-uring": over_io_uring, "small": small_files, "costs": costs}
+SECTIONS = {"library": by_library, "mounts": through_mounts, "data": data, "shared": shared, "io-uring": over_io_uring, "thread": thread,
+            "small": small_files, "costs": costs}
 
 
 def median(workload, found):

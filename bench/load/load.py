@@ -62,7 +62,8 @@ def fill(reach, size_bytes, env=None):
 
 
 def measure(reach, workload, size_bytes, seconds, cpu_s=lambda: 0.0, env=None):
-    """One run of a workload; the figures of a round, all as plain numbers. `cpu_s` says how much processor time the system has used."""
+    """One run of a workload; the figures of a round, all as plain numbers. `cpu_s` says how much processor time the system has used;
+    `system_cores` is how many processors that system kept busy alone, `cores` is that with fio's."""
     # A fifth of the time, at most two seconds: for queues to fill and executors to find their way of waiting.
     ramp_s = min(2.0, seconds / 5)
     began_cpu_s = cpu_s()
@@ -71,9 +72,10 @@ def measure(reach, workload, size_bytes, seconds, cpu_s=lambda: 0.0, env=None):
         f"--iodepth={workload.depth}", f"--size={size_bytes}", "--time_based", f"--runtime={seconds}",
         f"--ramp_time={ramp_s:.1f}s", "--randrepeat=0", "--norandommap",
     ])
-    used_cpu_s = cpu_s() - began_cpu_s + fio_cpu_s
+    system_cpu_s = cpu_s() - began_cpu_s
     # Not over all of fio's life: some client libraries take seconds to connect and to let go.
-    return figures(result, workload, used_cpu_s / (result["jobs"][0]["job_runtime"] / 1e3 + ramp_s))
+    seconds = result["jobs"][0]["job_runtime"] / 1e3 + ramp_s
+    return {**figures(result, workload, (system_cpu_s + fio_cpu_s) / seconds), "system_cores": round(system_cpu_s / seconds, 3)}
 
 
 def figures(result, workload, cores):

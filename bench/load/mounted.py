@@ -35,7 +35,7 @@ FILES_IN_A_FOLDER, BYTES_BOUND = 500, 9000
 
 def names(places, processes, folders, files, cpu_s=lambda: 0.0):
     """What processes do with names in turn, with so many files each: by operation, how many a second in all, the median and worst
-    hundredth, and how many processors they kept busy together with the system, whose processor time `cpu_s` says."""
+    hundredth, how many processors they kept busy together with the system, whose processor time `cpu_s` says, and how many the system alone."""
     for place in places:
         pathlib.Path(place).mkdir(parents=True, exist_ok=True)
     running = [subprocess.Popen([sys.executable, str(NAMES), str(places[n % len(places)]), str(files), str(folders)], stdin=subprocess.PIPE,
@@ -68,10 +68,10 @@ def _answer(process):
 
 def _together(said, system_cpu_s):
     """One operation of all processes."""
-    seconds, used_cpu_s = max(one["seconds"] for one in said), sum(one["cpu_s"] for one in said) + system_cpu_s()
+    seconds, own_cpu_s, used_cpu_s = max(one["seconds"] for one in said), sum(one["cpu_s"] for one in said), system_cpu_s()
     took = sorted(us for one in said for us in one["us"])
     return {"per_second": sum(one["items"] for one in said) / seconds, "p50": took[len(took) // 2], "p99": took[len(took) * 99 // 100],
-            "cores": used_cpu_s / seconds}
+            "cores": (own_cpu_s + used_cpu_s) / seconds, "system_cores": used_cpu_s / seconds}
 
 
 @contextlib.contextmanager

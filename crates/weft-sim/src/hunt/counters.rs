@@ -1,9 +1,7 @@
 //! Programs on several mounts count in one file, each time under a lock on the counter (F11). Mounts die
 //! with what they have locked, nodes die and are cut off, and no count is lost.
 
-use super::fenced::done;
-use super::stage::Stage;
-use crate::bed::KnowFiles;
+use super::files_stage::{FilesStage, PATIENCE, done, plain};
 use crate::mounts::{Died, Station};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -11,9 +9,8 @@ use std::time::Duration;
 use weft_fs::{Files, FsError, HowToOpen};
 use weft_rt::{Buf, now, random_below, sim, sleep, spawn};
 use weft_types::{FileKind, InodeNumber};
-use weft_wire::files::{FileError, FileLock, LockFamily, LockMode, LockOwner, NewInode};
+use weft_wire::files::{FileError, FileLock, LockFamily, LockMode, LockOwner};
 
-const FILES: &str = "files";
 const NAME: &[u8] = b"counters";
 const MOUNTS: usize = 3;
 const USERS: u64 = 6;
@@ -21,9 +18,6 @@ const COUNTERS: u64 = 2;
 
 /// Bytes of a counter: counters share a block.
 const BYTES: u64 = 8;
-
-/// How long an operation may take.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What has been counted of one counter.
 #[derive(Clone, Copy, Debug, Default)]
@@ -47,10 +41,8 @@ struct Scene {
 /// # Errors
 /// What is wrong.
 pub async fn run() -> Result<(), String> {
-    let _know_files = KnowFiles::begin();
-    let stage = Stage::set_with_sessions(3, 2, 300).await;
-    stage.bed.create_file_system(FILES, 2, 1).await;
-    let stations = (0..MOUNTS).map(|host| Station::start(&stage.bed, FILES, host, PATIENCE)).collect();
+    let stage = FilesStage::set().await;
+    let stations = (0..MOUNTS).map(|host| stage.mount(host)).collect();
     let scene = Rc::new(Scene {
         stations,
         counted: RefCell::default(),
@@ -180,8 +172,7 @@ pub(super) async fn lock_in_turn(files: &Files, handle: u64, lock: FileLock) -> 
 }
 
 async fn make(files: Files) -> Result<(), FsError> {
-    let kind = FileKind::Regular;
-    let new = NewInode { kind, mode: 0o644, umask: 0, uid: 0, gid: 0, device: 0, target: Vec::new() };
+    let new = plain(FileKind::Regular);
     let (_, handle) = files.create(InodeNumber::ROOT, NAME, new, false).await?;
     files.extend(handle, COUNTERS * BYTES).await?;
     files.release(handle).await;

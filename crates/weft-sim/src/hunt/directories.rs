@@ -1,8 +1,6 @@
 //! A mount that answers for a directory without asking, beside another one that changes something there (F4).
 
-use super::fenced::done;
-use super::stage::Stage;
-use crate::bed::KnowFiles;
+use super::files_stage::{FilesStage, done, plain};
 use crate::mounts::Station;
 use std::rc::Rc;
 use std::time::Duration;
@@ -10,13 +8,9 @@ use weft_fs::{Files, FsError, HowToOpen};
 use weft_rt::sync::join_all;
 use weft_rt::{Buf, random_below, sleep};
 use weft_types::{BLOCK_SIZE, FileKind, InodeNumber};
-use weft_wire::files::{AttributeChanges, FileError, NewInode, RenameMode};
+use weft_wire::files::{AttributeChanges, FileError, RenameMode};
 
-const FILES: &str = "files";
 const HOME: &[u8] = b"home";
-
-/// How long an operation may take.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Names that are looked at.
 const NAMES: u64 = 4;
@@ -33,13 +27,10 @@ struct Seen(Option<(InodeNumber, u16, u64, u32)>);
 /// # Errors
 /// What is wrong.
 pub async fn run() -> Result<(), String> {
-    let _know_files = KnowFiles::begin();
-    let stage = Stage::set_with_sessions(3, 2, 300).await;
-    stage.bed.create_file_system(FILES, 2, 1).await;
-    let mounts: Vec<Rc<Station>> =
-        (0..2).map(|host| Station::start(&stage.bed, FILES, host, PATIENCE)).collect();
+    let stage = FilesStage::set().await;
+    let mounts = stage.mounts::<2>();
     let home = done(&mounts[0], |files| async move {
-        let home = files.make(InodeNumber::ROOT, HOME, new(FileKind::Directory)).await?.inode;
+        let home = files.make(InodeNumber::ROOT, HOME, plain(FileKind::Directory)).await?.inode;
         write(&files, home, 0).await?;
         Ok(home)
     })
@@ -101,7 +92,7 @@ async fn change(files: &Files, home: InodeNumber, what: u64) -> Result<(), FsErr
 }
 
 async fn write(files: &Files, home: InodeNumber, n: u64) -> Result<(), FsError> {
-    let (_, handle) = files.create(home, &name(n), new(FileKind::Regular), false).await?;
+    let (_, handle) = files.create(home, &name(n), plain(FileKind::Regular), false).await?;
     files.write(handle, 0, vec![Buf::from(vec![1; BLOCK_SIZE])]).await?;
     files.release(handle).await;
     Ok(())
@@ -124,8 +115,4 @@ async fn look_at_all(mount: &Rc<Station>, home: InodeNumber) -> Result<Vec<Seen>
 
 fn name(n: u64) -> Vec<u8> {
     n.to_string().into_bytes()
-}
-
-fn new(kind: FileKind) -> NewInode {
-    NewInode { kind, mode: 0o755, umask: 0, uid: 0, gid: 0, device: 0, target: Vec::new() }
 }

@@ -1,24 +1,18 @@
 //! Two mounts, one of which is to give back what it holds: one that hears from nobody while its session ends
 //! (F5), and one that keeps names, as its kernel does (F4).
 
+use super::files_stage::{BLOCK, FilesStage, done, plain};
 use super::stage::Stage;
-use crate::bed::{KnowFiles, manager_host};
-use crate::mounts::{Died, Station};
+use crate::bed::manager_host;
 use std::net::IpAddr;
-use std::rc::Rc;
 use std::time::Duration;
 use weft_fs::{Files, FsError, HowToOpen};
 use weft_rt::sync::join_all;
 use weft_rt::{Buf, now, random_below, sim, sleep, spawn, timeout};
 use weft_types::{BLOCK_SIZE, FileKind, InodeNumber};
-use weft_wire::files::{FileError, NewInode};
+use weft_wire::files::FileError;
 
-const FILES: &str = "files";
 const NAME: &[u8] = b"shared";
-const BLOCK: u64 = BLOCK_SIZE as u64;
-
-/// How long an operation may take.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 /// How long a read of the mount that is cut off is waited for.
 const READS_WITHIN: Duration = Duration::from_secs(1);
@@ -28,11 +22,8 @@ const READS_WITHIN: Duration = Duration::from_secs(1);
 /// # Errors
 /// What is wrong.
 pub async fn run() -> Result<(), String> {
-    let _know_files = KnowFiles::begin();
-    let stage = Stage::set_with_sessions(3, 2, 300).await;
-    stage.bed.create_file_system(FILES, 2, 1).await;
-    let (reader, writer) =
-        (Station::start(&stage.bed, FILES, 0, PATIENCE), Station::start(&stage.bed, FILES, 1, PATIENCE));
+    let stage = FilesStage::set().await;
+    let (reader, writer) = (stage.mount(0), stage.mount(1));
     done(&writer, write_first).await?;
     let handle = done(&reader, |files| async move {
         let inode = files.find(InodeNumber::ROOT, NAME).await?.inode;
@@ -58,10 +49,8 @@ pub async fn run() -> Result<(), String> {
 /// # Errors
 /// What is wrong.
 pub async fn run_names() -> Result<(), String> {
-    let _know_files = KnowFiles::begin();
-    let stage = Stage::set_with_sessions(3, 2, 300).await;
-    stage.bed.create_file_system(FILES, 2, 1).await;
-    let alone = Station::start(&stage.bed, FILES, 0, PATIENCE);
+    let stage = FilesStage::set().await;
+    let alone = stage.mount(0);
     let look = |files: Files| async move {
         match files.find(InodeNumber::ROOT, NAME).await {
             Err(error) if error.refusal() == Some(FileError::NotFound) => Ok(files.stays()),
@@ -71,7 +60,7 @@ pub async fn run_names() -> Result<(), String> {
     while done(&alone, look).await?.is_zero() {
         sleep(Duration::from_millis(1)).await;
     }
-    let other = Station::start(&stage.bed, FILES, 1, PATIENCE);
+    let other = stage.mount(1);
     while other.session().is_none() {
         sleep(Duration::from_micros(100)).await;
     }
@@ -92,10 +81,8 @@ pub async fn run_names() -> Result<(), String> {
 /// # Errors
 /// What is wrong.
 pub async fn run_changed_names() -> Result<(), String> {
-    let _know_files = KnowFiles::begin();
-    let stage = Stage::set_with_sessions(3, 2, 300).await;
-    stage.bed.create_file_system(FILES, 2, 1).await;
-    let alone = Station::start(&stage.bed, FILES, 0, PATIENCE);
+    let stage = FilesStage::set().await;
+    let alone = stage.mount(0);
     let find = |files: Files| async move { files.find(InodeNumber::ROOT, NAME).await };
     for round in 0..50 {
         let look = |_| {
@@ -126,10 +113,8 @@ pub async fn run_changed_names() -> Result<(), String> {
 /// # Errors
 /// What is wrong.
 pub async fn run_unsaid() -> Result<(), String> {
-    let _know_files = KnowFiles::begin();
-    let stage = Stage::set_with_sessions(3, 2, 300).await;
-    stage.bed.create_file_system(FILES, 2, 1).await;
-    let alone = Station::start(&stage.bed, FILES, 0, PATIENCE);
+    let stage = FilesStage::set().await;
+    let alone = stage.mount(0);
     done(&alone, write_first).await?;
     let open = |files: Files| async move {
         let inode = files.find(InodeNumber::ROOT, NAME).await?.inode;
@@ -151,7 +136,7 @@ pub async fn run_unsaid() -> Result<(), String> {
     let unlink = |files: Files| async move { files.unlink(InodeNumber::ROOT, NAME).await };
     match random_below(2) {
         0 => done(&alone, unlink).await?,
-        _ => done(&Station::start(&stage.bed, FILES, 1, PATIENCE), unlink).await?,
+        _ => done(&stage.mount(1), unlink).await?,
     }
     sleep(Duration::from_secs(10)).await;
     let read = done(&alone, move |files| async move { files.read(handle, 0, BLOCK).await });
@@ -168,10 +153,8 @@ pub async fn run_unsaid() -> Result<(), String> {
 /// # Errors
 /// If the file seems to be as it was.
 pub async fn run_died() -> Result<(), String> {
-    let _know_files = KnowFiles::begin();
-    let stage = Stage::set_with_sessions(3, 2, 300).await;
-    stage.bed.create_file_system(FILES, 2, 1).await;
-    let [writer, other] = [0, 1].map(|host| Station::start(&stage.bed, FILES, host, PATIENCE));
+    let stage = FilesStage::set().await;
+    let [writer, other] = stage.mounts();
     done(&writer, write_first).await?;
     let look = |files: Files| async move { files.find(InodeNumber::ROOT, NAME).await };
     let before = done(&other, look).await?;
@@ -189,19 +172,8 @@ pub async fn run_died() -> Result<(), String> {
     }
 }
 
-pub(super) async fn done<T: 'static, F: Future<Output = Result<T, FsError>> + 'static>(
-    station: &Rc<Station>,
-    job: impl FnOnce(Files) -> F + 'static,
-) -> Result<T, String> {
-    match station.run(job).await {
-        Ok(done) => done.map_err(|error| error.to_string()),
-        Err(Died) => Err("a mount has died".to_owned()),
-    }
-}
-
 async fn write_first(files: Files) -> Result<(), FsError> {
-    let kind = FileKind::Regular;
-    let new = NewInode { kind, mode: 0o644, umask: 0, uid: 0, gid: 0, device: 0, target: Vec::new() };
+    let new = plain(FileKind::Regular);
     let (_, handle) = files.create(InodeNumber::ROOT, NAME, new, false).await?;
     files.write(handle, 0, vec![block(1)]).await?;
     files.release(handle).await;

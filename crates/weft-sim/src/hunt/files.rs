@@ -1,13 +1,10 @@
 //! The data of files: mounts of a file system die again and again, while nodes die and are cut off, and the
 //! next one, or another one, looks at what they left (F4, F8, F9).
 
-use super::stage::Stage;
-use crate::bed::KnowFiles;
+use super::files_stage::{FILES, FilesStage};
 use crate::files::{FilesClient, Habits};
 use std::time::Duration;
 use weft_rt::{random_below, sleep};
-
-const FILES: &str = "files";
 
 const HABITS: Habits = Habits {
     mounts: 1,
@@ -34,9 +31,7 @@ pub async fn run_shared() -> Result<(), String> {
 }
 
 async fn run_as(habits: Habits) -> Result<(), String> {
-    let _know_files = KnowFiles::begin();
-    let stage = Stage::set_with_sessions(3, 2, 300).await;
-    stage.bed.create_file_system(FILES, 2, 1).await;
+    let stage = FilesStage::set().await;
     let client = FilesClient::start(&stage.bed, FILES, habits, 0);
     for _ in 0..3 + random_below(4) {
         sleep(Duration::from_millis(200 + random_below(1_500))).await;

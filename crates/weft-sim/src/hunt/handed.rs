@@ -2,21 +2,13 @@
 //! back is there for whoever takes it next (F14).
 
 use super::counters::{lock_in_turn, value_of};
-use super::fenced::done;
-use super::stage::Stage;
-use crate::bed::KnowFiles;
-use crate::mounts::Station;
-use std::time::Duration;
+use super::files_stage::{FilesStage, done, plain};
 use weft_fs::{Files, FsError, HowToOpen};
 use weft_rt::Buf;
 use weft_types::{FileKind, InodeNumber};
-use weft_wire::files::{FileLock, LockFamily, LockMode, LockOwner, NewInode};
+use weft_wire::files::{FileLock, LockFamily, LockMode, LockOwner};
 
-const FILES: &str = "files";
 const NAME: &[u8] = b"shared";
-
-/// How long an operation may take.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What is written under the lock.
 const VALUE: u64 = 7;
@@ -26,10 +18,8 @@ const VALUE: u64 = 7;
 /// # Errors
 /// What is wrong.
 pub async fn run() -> Result<(), String> {
-    let _know_files = KnowFiles::begin();
-    let stage = Stage::set_with_sessions(3, 2, 300).await;
-    stage.bed.create_file_system(FILES, 2, 1).await;
-    let [first, next] = [0, 1].map(|host| Station::start(&stage.bed, FILES, host, PATIENCE));
+    let stage = FilesStage::set().await;
+    let [first, next] = stage.mounts();
     done(&first, write_locked).await?;
     first.mount_anew();
     match done(&next, read_locked).await? {
@@ -44,8 +34,7 @@ fn lock() -> FileLock {
 }
 
 async fn write_locked(files: Files) -> Result<(), FsError> {
-    let kind = FileKind::Regular;
-    let new = NewInode { kind, mode: 0o644, umask: 0, uid: 0, gid: 0, device: 0, target: Vec::new() };
+    let new = plain(FileKind::Regular);
     let (_, handle) = files.create(InodeNumber::ROOT, NAME, new, false).await?;
     files.write(handle, 0, vec![Buf::from(0_u64.to_le_bytes().to_vec())]).await?;
     files.sync_handle(handle).await?;

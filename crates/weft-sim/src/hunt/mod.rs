@@ -17,6 +17,7 @@ mod drive;
 mod endings;
 mod fenced;
 mod files;
+mod files_stage;
 mod follow;
 mod forgets;
 mod handed;

@@ -1,17 +1,11 @@
 //! A file system as its clients have it: names are asked of the servers beside the targets of real nodes,
 //! which follow one another as nodes die and are cut off (F1, F2), and sessions end in the middle.
 
-use super::stage::Stage;
-use crate::bed::KnowFiles;
+use super::files_stage::{FILES, FilesStage, PATIENCE};
 use crate::check::tables;
 use crate::names::Names;
 use std::time::Duration;
 use weft_rt::{random_below, sleep};
-
-const FILES: &str = "files";
-
-/// How long an operation may take: nodes die meanwhile, and come back.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 /// How long a client rests between two operations, at most.
 const THINK: Duration = Duration::from_millis(2);
@@ -21,9 +15,7 @@ const THINK: Duration = Duration::from_millis(2);
 /// # Errors
 /// What is wrong.
 pub async fn run() -> Result<(), String> {
-    let _know_files = KnowFiles::begin();
-    let stage = Stage::set(3, 2).await;
-    stage.bed.create_file_system(FILES, 2, 1).await;
+    let stage = FilesStage::set_to_last().await;
     let names = Names::start(&stage.bed, FILES, (PATIENCE, THINK, false), 0..3);
     for _ in 0..2 + random_below(3) {
         sleep(Duration::from_millis(50 + random_below(400))).await;

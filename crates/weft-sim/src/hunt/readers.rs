@@ -1,9 +1,6 @@
 //! One mount writes to a file that others read all the time (F4): it has its turn, and so have they.
 
-use super::fenced::done;
-use super::stage::Stage;
-use crate::bed::KnowFiles;
-use crate::mounts::Station;
+use super::files_stage::{FilesStage, done, plain};
 use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
@@ -11,15 +8,10 @@ use weft_fs::{Files, FsError, HowToOpen};
 use weft_rt::sync::{Either, race};
 use weft_rt::{Buf, random_below, sleep, spawn};
 use weft_types::{BLOCK_SIZE, FileKind, InodeNumber};
-use weft_wire::files::NewInode;
 
-const FILES: &str = "files";
 const NAME: &[u8] = b"shared";
 const READERS: usize = 4;
 const BLOCKS: u64 = 32;
-
-/// How long an operation may take.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Writes, and how long all of them may take: some hundred times what they take alone.
 const WRITES: u8 = 5;
@@ -30,10 +22,8 @@ const WRITES_WITHIN: Duration = Duration::from_secs(3);
 /// # Errors
 /// What is wrong.
 pub async fn run() -> Result<(), String> {
-    let _know_files = KnowFiles::begin();
-    let stage = Stage::set(3, 2).await;
-    stage.bed.create_file_system(FILES, 2, 1).await;
-    let station = |host| Station::start(&stage.bed, FILES, host, PATIENCE);
+    let stage = FilesStage::set_to_last().await;
+    let station = |host| stage.mount(host);
     let (writer, readers): (_, Vec<_>) = (station(0), (1..=READERS).map(station).collect());
     let handle = done(&writer, make).await?;
     let read = Rc::new(Cell::new(0_u64));
@@ -71,8 +61,7 @@ pub async fn run() -> Result<(), String> {
 }
 
 async fn make(files: Files) -> Result<u64, FsError> {
-    let kind = FileKind::Regular;
-    let new = NewInode { kind, mode: 0o644, umask: 0, uid: 0, gid: 0, device: 0, target: Vec::new() };
+    let new = plain(FileKind::Regular);
     let (_, handle) = files.create(InodeNumber::ROOT, NAME, new, false).await?;
     let data = Buf::from(vec![1; BLOCKS as usize * BLOCK_SIZE]);
     files.write(handle, 0, vec![data]).await?;

@@ -2,11 +2,10 @@
 //! file and the lock, and then the first one is back with a new session: what was open before must not go on.
 
 use super::counters::{lock_in_turn, value_of};
-use super::fenced::{cut_off, done};
+use super::fenced::cut_off;
+use super::files_stage::{FILES, FilesStage, PATIENCE, done, plain};
 use super::stage::Stage;
-use crate::bed::KnowFiles;
 use crate::clients::client_host;
-use crate::mounts::Station;
 use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
@@ -14,18 +13,14 @@ use weft_client::{AttachMode, Fabric};
 use weft_fs::{Files, FsError, HowToOpen, LastingFiles, Mount};
 use weft_rt::{Buf, now, random_below, sim, sleep};
 use weft_types::{FileKind, InodeNumber};
-use weft_wire::files::{FileLock, LockFamily, LockMode, LockOwner, NewInode};
+use weft_wire::files::{FileLock, LockFamily, LockMode, LockOwner};
 
-const FILES: &str = "files";
 const NAME: &[u8] = b"shared";
 const TO_WRITE: HowToOpen = HowToOpen { writes: true, truncates: false, appends: false };
 
 /// What each of the two writes.
 const FIRST: u64 = 1;
 const OTHER: u64 = 10;
-
-/// How long an operation may take.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 /// How far it has come.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -83,10 +78,8 @@ impl Scene {
 /// # Errors
 /// What is wrong.
 pub async fn run() -> Result<(), String> {
-    let _know_files = KnowFiles::begin();
-    let stage = Stage::set_with_sessions(3, 2, 300).await;
-    stage.bed.create_file_system(FILES, 2, 1).await;
-    let other = Station::start(&stage.bed, FILES, 1, PATIENCE);
+    let stage = FilesStage::set().await;
+    let other = stage.mount(1);
     let scene = Rc::new(Scene::default());
     let host = client_host(0);
     sim::spawn_process(host, "mount-that-lasts", scene.clone().mount(stage.clone()));
@@ -121,8 +114,7 @@ pub async fn run() -> Result<(), String> {
 }
 
 async fn make(files: &Files) -> Result<u64, FsError> {
-    let kind = FileKind::Regular;
-    let new = NewInode { kind, mode: 0o644, umask: 0, uid: 0, gid: 0, device: 0, target: Vec::new() };
+    let new = plain(FileKind::Regular);
     let (_, handle) = files.create(InodeNumber::ROOT, NAME, new, false).await?;
     files.lock(handle, lock(1)).await?;
     files.write(handle, 0, vec![Buf::from(FIRST.to_le_bytes().to_vec())]).await?;

@@ -2,9 +2,8 @@
 //! die (F7): each read finds what was written, the file never seems shorter than a write that has returned,
 //! its time tells of each write, and what was behind its end is not seen.
 
-use super::fenced::done;
+use super::files_stage::{FilesStage, done, plain};
 use super::stage::Stage;
-use crate::bed::KnowFiles;
 use crate::files::FORGOTTEN_WITHIN;
 use crate::mounts::{Died, Station};
 use std::cell::{Cell, RefCell};
@@ -13,9 +12,7 @@ use std::time::Duration;
 use weft_fs::{Files, FsError, HowToOpen};
 use weft_rt::{Buf, Instant, now, random_below, sim, sleep, spawn};
 use weft_types::{BLOCK_SIZE, FileKind, FileTime, InodeNumber, SessionId};
-use weft_wire::files::NewInode;
 
-const FILES: &str = "files";
 const NAME: &[u8] = b"shared";
 const MOUNTS: usize = 3;
 const USERS: usize = 6;
@@ -32,9 +29,6 @@ const SKEW_MOST_US: u64 = 200_000;
 
 /// What has begun before a rest has ended after so long.
 const RESTS_WITHIN: Duration = Duration::from_millis(400);
-
-/// How long an operation may take.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A write. It may have happened from when it began; once it is done, it has.
 struct Write {
@@ -147,13 +141,10 @@ struct Scene {
 /// # Errors
 /// What is wrong.
 pub async fn run() -> Result<(), String> {
-    let _know_files = KnowFiles::begin();
-    let stage = Stage::set_with_sessions(3, 2, 300).await;
-    stage.bed.create_file_system(FILES, 2, 1).await;
-    let stations: Vec<Rc<Station>> =
-        (0..MOUNTS).map(|host| Station::start(&stage.bed, FILES, host, PATIENCE)).collect();
+    let stage = FilesStage::set().await;
+    let stations: Vec<Rc<Station>> = (0..MOUNTS).map(|host| stage.mount(host)).collect();
     let scene = Rc::new(Scene {
-        stage,
+        stage: stage.clone(),
         stations,
         inode: Cell::new(InodeNumber::ROOT),
         began: now(),
@@ -196,8 +187,7 @@ impl Scene {
     async fn begin(self: &Rc<Self>) -> Result<(), String> {
         (0..MOUNTS).for_each(|mount| self.set_clock(mount));
         let made = done(&self.stations[0], |files| async move {
-            let kind = FileKind::Regular;
-            let new = NewInode { kind, mode: 0o644, umask: 0, uid: 0, gid: 0, device: 0, target: Vec::new() };
+            let new = plain(FileKind::Regular);
             Ok(files.make(InodeNumber::ROOT, NAME, new).await?.inode)
         });
         self.inode.set(made.await?);

@@ -1,9 +1,7 @@
 //! Files whose data lie further apart than all drives are large: what is found in them, zeroed, cut off and
 //! given back (F8, F9).
 
-use super::fenced::done;
-use super::stage::Stage;
-use crate::bed::KnowFiles;
+use super::files_stage::{BLOCK, FILES, FilesStage, done, plain};
 use crate::check::tables;
 use crate::mounts::Station;
 use std::collections::BTreeMap;
@@ -11,15 +9,10 @@ use std::rc::Rc;
 use std::time::Duration;
 use weft_fs::{Files, FsError, HowToOpen};
 use weft_rt::{Buf, random_below, sleep};
-use weft_types::{BLOCK_SIZE, FileKind, InodeNumber};
-use weft_wire::files::{AttributeChanges, NewInode};
+use weft_types::{FileKind, InodeNumber};
+use weft_wire::files::AttributeChanges;
 
-const FILES: &str = "files";
 const NAME: &[u8] = b"sparse";
-const BLOCK: u64 = BLOCK_SIZE as u64;
-
-/// How long an operation may take: none goes by the length of the file.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Changes of a file, by one mount or the other.
 const CHANGES: u64 = 12;
@@ -42,14 +35,10 @@ struct Expected {
 /// # Errors
 /// What is wrong.
 pub async fn run() -> Result<(), String> {
-    let _know_files = KnowFiles::begin();
-    let stage = Stage::set_with_sessions(3, 2, 300).await;
-    stage.bed.create_file_system(FILES, 2, 1).await;
-    let mounts: Vec<Rc<Station>> =
-        (0..2).map(|host| Station::start(&stage.bed, FILES, host, PATIENCE)).collect();
+    let stage = FilesStage::set().await;
+    let mounts = stage.mounts::<2>();
     let inode = done(&mounts[0], |files| async move {
-        let kind = FileKind::Regular;
-        let new = NewInode { kind, mode: 0o644, umask: 0, uid: 0, gid: 0, device: 0, target: Vec::new() };
+        let new = plain(FileKind::Regular);
         Ok(files.make(InodeNumber::ROOT, NAME, new).await?.inode)
     })
     .await?;

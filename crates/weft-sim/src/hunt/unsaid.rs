@@ -1,9 +1,7 @@
 //! A mount that has a file open to read without a word to the shard, since the lease of the file's directory
 //! keeps it as it is; and another mount that writes it, or takes its name away (F4).
 
-use super::fenced::done;
-use super::stage::Stage;
-use crate::bed::KnowFiles;
+use super::files_stage::{BLOCK, FilesStage, done, plain};
 use crate::mounts::Station;
 use std::rc::Rc;
 use std::time::Duration;
@@ -11,16 +9,11 @@ use weft_fs::{Files, FsError, HowToOpen};
 use weft_rt::sync::join_all;
 use weft_rt::{Buf, random_below, sleep};
 use weft_types::{BLOCK_SIZE, FileKind, InodeNumber};
-use weft_wire::files::{NewInode, RenameMode};
+use weft_wire::files::RenameMode;
 
-const FILES: &str = "files";
 const HOME: &[u8] = b"home";
 const NAME: &[u8] = b"shared";
 const OTHER_NAME: &[u8] = b"other";
-const BLOCK: u64 = BLOCK_SIZE as u64;
-
-/// How long an operation may take.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Looks after which the mount holds the directory.
 const LOOKS: u64 = 8;
@@ -36,14 +29,11 @@ const PURGED_WITHIN: Duration = Duration::from_secs(30);
 /// # Errors
 /// What is wrong.
 pub async fn run() -> Result<(), String> {
-    let _know_files = KnowFiles::begin();
-    let stage = Stage::set_with_sessions(3, 2, 300).await;
-    stage.bed.create_file_system(FILES, 2, 1).await;
-    let mounts: Vec<Rc<Station>> =
-        (0..2).map(|host| Station::start(&stage.bed, FILES, host, PATIENCE)).collect();
+    let stage = FilesStage::set().await;
+    let mounts = stage.mounts::<2>();
     let home = done(&mounts[0], |files| async move {
-        let home = files.make(InodeNumber::ROOT, HOME, new(FileKind::Directory)).await?.inode;
-        let (_, handle) = files.create(home, NAME, new(FileKind::Regular), false).await?;
+        let home = files.make(InodeNumber::ROOT, HOME, plain(FileKind::Directory)).await?.inode;
+        let (_, handle) = files.create(home, NAME, plain(FileKind::Regular), false).await?;
         files.write(handle, 0, vec![block()]).await?;
         files.release(handle).await;
         Ok(home)
@@ -141,10 +131,6 @@ async fn is_there(reader: &Rc<Station>, handle: u64) -> Result<(), String> {
         true => Ok(()),
         false => Err("a file is purged that is open".to_owned()),
     }
-}
-
-fn new(kind: FileKind) -> NewInode {
-    NewInode { kind, mode: 0o755, umask: 0, uid: 0, gid: 0, device: 0, target: Vec::new() }
 }
 
 fn block() -> Buf {

@@ -1,0 +1,82 @@
+//! A stage with a file system, and what the hunts on mounts of it have in common.
+
+use super::stage::Stage;
+use crate::bed::KnowFiles;
+use crate::mounts::{Died, Station};
+use std::ops::Deref;
+use std::rc::Rc;
+use std::time::Duration;
+use weft_fs::{Files, FsError};
+use weft_types::{BLOCK_SIZE, FileKind};
+use weft_wire::files::NewInode;
+
+/// The name of the file system.
+pub(super) const FILES: &str = "files";
+
+/// How long an operation may take.
+pub(super) const PATIENCE: Duration = Duration::from_secs(30);
+
+pub(super) const BLOCK: u64 = BLOCK_SIZE as u64;
+
+/// A fabric of three nodes, which has one file system with two copies.
+pub(super) struct FilesStage {
+    stage: Rc<Stage>,
+    _know_files: KnowFiles,
+}
+
+impl FilesStage {
+    /// One whose sessions end after 300 ms of silence.
+    pub async fn set() -> FilesStage {
+        FilesStage::set_as(async || Stage::set_with_sessions(3, 2, 300).await).await
+    }
+
+    /// One whose sessions last.
+    pub async fn set_to_last() -> FilesStage {
+        FilesStage::set_as(async || Stage::set(3, 2).await).await
+    }
+
+    async fn set_as(set: impl AsyncFnOnce() -> Rc<Stage>) -> FilesStage {
+        // The nodes have to know of files before they start.
+        let know_files = KnowFiles::begin();
+        let stage = set().await;
+        stage.bed.create_file_system(FILES, 2, 1).await;
+        FilesStage { stage, _know_files: know_files }
+    }
+
+    /// A mount of it on the client host of this number.
+    pub fn mount(&self, host: usize) -> Rc<Station> {
+        Station::start(&self.stage.bed, FILES, host, PATIENCE)
+    }
+
+    /// Mounts of it, each on a client host of its own, from the first one on.
+    pub fn mounts<const N: usize>(&self) -> [Rc<Station>; N] {
+        std::array::from_fn(|host| self.mount(host))
+    }
+}
+
+impl Deref for FilesStage {
+    type Target = Rc<Stage>;
+
+    fn deref(&self) -> &Rc<Stage> {
+        &self.stage
+    }
+}
+
+/// Has a mount do something that has to end well.
+///
+/// # Errors
+/// If the operation fails, or the mount dies.
+pub(super) async fn done<T: 'static, F: Future<Output = Result<T, FsError>> + 'static>(
+    station: &Rc<Station>,
+    job: impl FnOnce(Files) -> F + 'static,
+) -> Result<T, String> {
+    match station.run(job).await {
+        Ok(done) => done.map_err(|error| error.to_string()),
+        Err(Died) => Err("a mount has died".to_owned()),
+    }
+}
+
+/// An inode of this kind with nothing special about it.
+pub(super) fn plain(kind: FileKind) -> NewInode {
+    NewInode { kind, mode: 0o755, umask: 0, uid: 0, gid: 0, device: 0, target: Vec::new() }
+}
