@@ -2,7 +2,7 @@
 //!
 //! It owns asking, and showing how far the work has come. The manager does the work, and goes on when nobody looks.
 
-use crate::confirm::confirm;
+use crate::change::{confirm, would_be};
 use crate::connection::Connection;
 use crate::drive::{DriveEvacuateArgs, DriveRemoveArgs, DriveReplaceArgs, EvacuateArgs};
 use crate::error::CliError;
@@ -94,7 +94,7 @@ async fn remove(
     let ApiAnswer::Removed { drives, dry_run, .. } = &answer else {
         return Err(CliError::wrong_answer(connection.at()));
     };
-    let would = if *dry_run { "would be " } else { "" };
+    let would = would_be(*dry_run);
     output.show(&answer, |_, _| {
         let ids: Vec<String> = drives.iter().map(|d| d.short()).collect();
         match (names_drives, ids.is_empty()) {

@@ -1,5 +1,6 @@
 //! `weft fs put|get|ls|rm|mkdir`: files of a file system, without a mount.
 
+use crate::change::would_be;
 use crate::connection::{Connection, client_name};
 use crate::error::{CliError, file_hint};
 use crate::helper::Helper;
@@ -482,7 +483,7 @@ async fn rm(place: &FabricPlace, args: &FsRemoveArgs, output: Output) -> Result<
     .await?;
     let removed = Removed { file_system: &args.name, removed, dry_run: args.dry_run };
     output.show(&removed, |removed, _| {
-        let would = if removed.dry_run { "would be " } else { "" };
+        let would = would_be(removed.dry_run);
         let names = if removed.removed == 1 { "name" } else { "names" };
         format!("{} {names} {would}removed\n", removed.removed)
     })

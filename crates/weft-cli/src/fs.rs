@@ -1,11 +1,11 @@
 //! `weft fs`: file systems on the fabric, as the manager lists them.
 
-use crate::confirm::confirm;
+use crate::change::{confirm, note_change, sessions_ended, used_by, would_be};
 use crate::connection::Connection;
 use crate::df::FsSpaceArgs;
 use crate::error::CliError;
 use crate::files::FilesCommand;
-use crate::output::{Output, fields, note, table_or_note};
+use crate::output::{Output, fields, table_or_note};
 use crate::paint::Paint;
 use crate::shards::ShardsCommand;
 use crate::size::Size;
@@ -130,12 +130,7 @@ pub(crate) async fn create(
     let ApiAnswer::FileSystem { file_system, warnings, dry_run } = &answer else {
         return Err(CliError::wrong_answer(connection.at()));
     };
-    for warning in warnings {
-        note(&format!("warning: {warning}"));
-    }
-    if *dry_run {
-        note("nothing was changed; this is how it would be");
-    }
+    note_change(warnings, *dry_run);
     output.show(&answer, |_, _| created(file_system, *dry_run))
 }
 
@@ -143,7 +138,7 @@ fn created(file_system: &FileSystemInfo, dry_run: bool) -> String {
     format!(
         "file system {} {}created: {}, {} shards, files striped over {} groups in units of {}\n",
         file_system.name,
-        if dry_run { "would be " } else { "" },
+        would_be(dry_run),
         file_system.protection,
         file_system.shards,
         file_system.width,
@@ -180,11 +175,7 @@ pub(crate) async fn delete(
         let ApiAnswer::FileSystemDeleting { file_system, .. } = rehearsal else {
             return Err(CliError::wrong_answer(connection.at()));
         };
-        let users = match file_system.sessions {
-            0 => String::new(),
-            1 => ", which 1 client uses now".to_owned(),
-            n => format!(", which {n} clients use now"),
-        };
+        let users = used_by(file_system.sessions);
         let what =
             format!("This deletes file system '{}' with all of its files{users}, for good.", args.name);
         confirm(&what, &args.name, args.yes)?;
@@ -197,13 +188,8 @@ pub(crate) async fn delete(
 }
 
 fn deleted(file_system: &FileSystemInfo, ended: &[SessionId], dry_run: bool) -> String {
-    let would = if dry_run { "would be " } else { "" };
-    let mut text = format!("file system {} {would}deleted\n", file_system.name);
-    if !ended.is_empty() {
-        let sessions: Vec<String> = ended.iter().map(SessionId::to_string).collect();
-        text.push_str(&format!("sessions {would}ended: {}\n", sessions.join(", ")));
-    }
-    text
+    let would = would_be(dry_run);
+    format!("file system {} {would}deleted\n{}", file_system.name, sessions_ended(ended, dry_run))
 }
 
 fn table(file_systems: &[FileSystemInfo]) -> Table {

@@ -9,9 +9,9 @@
 pub const HAS_FUZZING_DOORS: bool = cfg!(feature = "fuzzing");
 
 mod bundle;
+mod change;
 mod check;
 mod completions;
-mod confirm;
 mod connection;
 mod df;
 mod drive;

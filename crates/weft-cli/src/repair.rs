@@ -2,7 +2,7 @@
 //!
 //! It owns asking, and saying what would be lost. The manager checks everything again, and refuses what it can.
 
-use crate::confirm::confirm;
+use crate::change::{confirm, sessions_ended, would_be};
 use crate::connection::Connection;
 use crate::error::CliError;
 use crate::output::{Output, note};
@@ -79,7 +79,7 @@ fn at_stake(info: &LossInfo) -> String {
 
 fn describe(info: &LossInfo) -> String {
     let mut text = String::new();
-    let would = if info.dry_run { "would be " } else { "" };
+    let would = would_be(info.dry_run);
     for drive in &info.destroyed {
         text.push_str(&format!("drive {drive} {would}declared destroyed: it never takes part again\n"));
     }
@@ -95,10 +95,7 @@ fn describe(info: &LossInfo) -> String {
         1 => text.push_str(&format!("1 group {would}begun anew that holds nothing of any volume\n")),
         n => text.push_str(&format!("{n} groups {would}begun anew that hold nothing of any volume\n")),
     }
-    if !info.ended_sessions.is_empty() {
-        let sessions: Vec<String> = info.ended_sessions.iter().map(ToString::to_string).collect();
-        text.push_str(&format!("sessions {would}ended: {}\n", sessions.join(", ")));
-    }
+    text.push_str(&sessions_ended(&info.ended_sessions, info.dry_run));
     if !info.file_systems.is_empty() {
         let names = info.file_systems.join(", ");
         text.push_str(&format!("what files of {names} have in these groups {would}lost\n"));

@@ -1,6 +1,6 @@
 //! `weft session`: who has attached which volume.
 
-use crate::confirm::confirm;
+use crate::change::{confirm, would_be};
 use crate::connection::Connection;
 use crate::error::CliError;
 use crate::output::{Output, table_or_note};
@@ -63,7 +63,7 @@ pub(crate) async fn end(
     let ApiAnswer::Sessions { .. } = &answer else {
         return Err(CliError::wrong_answer(connection.at()));
     };
-    let would = if dry_run { "would be " } else { "" };
+    let would = would_be(dry_run);
     output.show(&answer, |_, _| format!("session s{session} {would}ended\n"))
 }
 

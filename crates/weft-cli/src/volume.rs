@@ -1,10 +1,10 @@
 //! `weft volume`: named, sized address spaces on the fabric.
 
-use crate::confirm::confirm;
+use crate::change::{confirm, note_change, sessions_ended, used_by, would_be};
 use crate::connection::Connection;
 use crate::error::CliError;
 use crate::log::LogArgs;
-use crate::output::{Output, fields, note, table_or_note};
+use crate::output::{Output, fields, table_or_note};
 use crate::paint::Paint;
 use crate::repair::VolumeRepairArgs;
 use crate::size::Size;
@@ -333,10 +333,7 @@ pub(crate) async fn delete(
         let ApiAnswer::Deleting { volume, ended_sessions, .. } = rehearsal else {
             return Err(CliError::wrong_answer(connection.at()));
         };
-        let users = match ended_sessions.len() {
-            0 => String::new(),
-            n => format!(", which {n} clients use now"),
-        };
+        let users = used_by(ended_sessions.len());
         let size = Size(volume.size_bytes);
         let what = format!("This deletes volume '{}' of {size}{users}, for good.", volume.name);
         confirm(&what, &volume.name, args.yes)?;
@@ -349,13 +346,8 @@ pub(crate) async fn delete(
 }
 
 fn deleted(volume: &VolumeInfo, ended: &[SessionId], dry_run: bool) -> String {
-    let would = if dry_run { "would be " } else { "" };
-    let mut text = format!("volume {} of {} {would}deleted\n", volume.name, Size(volume.size_bytes));
-    if !ended.is_empty() {
-        let sessions: Vec<String> = ended.iter().map(SessionId::to_string).collect();
-        text.push_str(&format!("sessions {would}ended: {}\n", sessions.join(", ")));
-    }
-    text
+    let (size, would) = (Size(volume.size_bytes), would_be(dry_run));
+    format!("volume {} of {size} {would}deleted\n{}", volume.name, sessions_ended(ended, dry_run))
 }
 
 /// Shows a volume that was changed.
@@ -363,17 +355,12 @@ fn show_one(connection: &Connection, answer: &ApiAnswer, done: &str, output: Out
     let ApiAnswer::Volume { volume, warnings, dry_run } = answer else {
         return Err(CliError::wrong_answer(connection.at()));
     };
-    for warning in warnings {
-        note(&format!("warning: {warning}"));
-    }
-    if *dry_run {
-        note("nothing was changed; this is how it would be");
-    }
+    note_change(warnings, *dry_run);
     output.show(answer, |_, _| {
         format!(
             "volume {} {}{done}: {}, {}, striped over {} groups in units of {}\n",
             volume.name,
-            if *dry_run { "would be " } else { "" },
+            would_be(*dry_run),
             Size(volume.size_bytes),
             volume.protection,
             volume.width,

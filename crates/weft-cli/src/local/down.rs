@@ -3,7 +3,7 @@
 use super::folder::{MANAGER, SUPERVISOR};
 use super::stop::{forget, running, stop_all, stop_supervisor, supervisor};
 use super::{Folder, LocalConfig, LocalError, LocalNode, ProcessId};
-use crate::confirm::confirm;
+use crate::change::{confirm, would_be};
 use crate::error::CliError;
 use crate::output::Output;
 use crate::size::Size;
@@ -150,13 +150,13 @@ fn ended_halfway(error: LocalError, gone: &[PathBuf], left: &[PathBuf]) -> CliEr
 
 fn describe(report: &Report) -> String {
     let dir = report.dir.display();
-    let (would, removed) = if report.dry_run { ("would be ", "would be ") } else { ("", "") };
+    let would = would_be(report.dry_run);
     let mut text = match report.stopped.as_slice() {
         [] => format!("the fabric in {dir} is not running\n"),
         names => format!("{would}stopped: {}\n", names.join(", ")),
     };
     for path in &report.removed {
-        text.push_str(&format!("{removed}removed: {}\n", path.display()));
+        text.push_str(&format!("{would}removed: {}\n", path.display()));
     }
     text
 }
