@@ -116,7 +116,7 @@ pub struct NodeRunArgs {
     #[arg(long, value_name = "N")]
     pub threads: Option<u32>,
     /// Bind each thread to one core, instead of letting the system place them
-    #[arg(long, requires = "threads")]
+    #[arg(long)]
     pub pin: bool,
     /// Where to serve metrics for Prometheus, as IP:PORT: http://ADDR/metrics [default: nowhere]
     ///

@@ -130,20 +130,6 @@ fn a_number_of_threads_that_cannot_be_is_refused_in_words() {
     run("127.0.0.1:4810", "-1", &two).fails_as_usage("-1");
     run("127.0.0.1:4810", "two", &two).fails_as_usage("two");
     run("unix:/tmp/weft-threads", "2", &two).fails_as_usage("a port of its own");
-    bed.weft(&[
-        "node",
-        "run",
-        "--name",
-        "n",
-        "--manager",
-        &site.manager,
-        "--listen",
-        "127.0.0.1:1",
-        "--drive",
-        "x",
-        "--pin",
-    ])
-    .fails_as_usage("--threads");
 }
 
 /// A node without a manager, with drives in memory: what it says until it has this many threads.
@@ -182,6 +168,9 @@ fn threads_beyond_drives_and_cores_are_told_and_what_is_used() {
     assert!(log.contains("threads=2 cores=1") && log.matches("cores=\"[0]\"").count() == 2, "{log}");
     let log = log_of(&bed, &on_one, &[], 2);
     assert!(log.contains("at_most=1 cores=1"), "{log}");
+    // A node with one thread is bound, too.
+    let log = log_of(&bed, &[], &["--threads", "1", "--pin"], 2);
+    assert!(log.contains("the thread of the node is bound") && log.contains("cores=[0]"), "{log}");
 }
 
 /// A control group that may use one processor's time; gone when dropped.

@@ -124,6 +124,8 @@ impl Driver {
         let failed = |what| move |source| RtError::Failed { what, source };
         let mut seed = [0u8; 32];
         getrandom::fill(&mut seed).map_err(io::Error::from).map_err(failed("random numbers"))?;
+        // As long as no thread is bound to fewer processors.
+        spin::usable();
         let word = |i: usize| u64::from_le_bytes(seed[i * 8..i * 8 + 8].try_into().expect("8 bytes"));
         let bell = Bell::new().map_err(failed("the thread's doorbell"))?;
         Ok(Driver {

@@ -5,8 +5,10 @@
 //! so that a busy thread spins, and an idle one sleeps without a single turn of the loop.
 
 use std::cell::Cell;
+use std::num::NonZero;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::available_parallelism;
 use std::time::Duration;
 
 /// Whether a thread spins for a moment before it sleeps in the kernel.
@@ -140,7 +142,7 @@ impl Spinner {
 /// Threads of this process that spin now.
 static SPINNING: AtomicUsize = AtomicUsize::new(0);
 
-/// Of so many processors one may be kept by a thread that spins; and always one.
+/// Of so many usable processors one may be kept by a thread that spins; and always one.
 const PROCESSORS_PER_SPIN: usize = 4;
 
 /// The right to spin, until it is dropped: threads of one process that all spin would keep the cores from
@@ -156,7 +158,7 @@ impl Turn {
         if budget == Duration::MAX {
             return Some(Turn { is_counted: false });
         }
-        let most = (processors() / PROCESSORS_PER_SPIN).max(1);
+        let most = (usable() / PROCESSORS_PER_SPIN).max(1);
         // One that is counted and not given is taken back at once; nobody relies on the exact number.
         match SPINNING.fetch_add(1, Ordering::Relaxed) < most {
             true => Some(Turn { is_counted: true }),
@@ -185,6 +187,14 @@ pub(super) fn processors() -> usize {
         let online = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) };
         usize::try_from(online).unwrap_or(1)
     })
+}
+
+/// How many processors this process may use: by its affinity, its cpuset, and the processor time of its control
+/// groups, rounded down. It is what counted when the first executor of the process began, before any thread was
+/// bound to fewer of them.
+pub(super) fn usable() -> usize {
+    static USABLE: OnceLock<usize> = OnceLock::new();
+    *USABLE.get_or_init(|| available_parallelism().map_or(1, NonZero::get))
 }
 
 #[cfg(test)]
@@ -262,7 +272,7 @@ mod tests {
 
     #[test]
     fn only_so_many_threads_of_a_process_spin_at_once() {
-        let most = (processors() / PROCESSORS_PER_SPIN).max(1);
+        let most = (usable() / PROCESSORS_PER_SPIN).max(1);
         // Other tests of this process may spin meanwhile.
         let turns: Vec<Turn> = (0..most + 2).filter_map(|_| Turn::take(SPIN_MAX)).collect();
         assert!(turns.len() <= most, "{} of {most}", turns.len());

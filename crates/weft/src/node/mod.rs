@@ -21,7 +21,7 @@ use weft_cli::{CliError, NodeRunArgs};
 use weft_metrics::{TargetPage, node_page};
 use weft_rpc::Link;
 use weft_rt::sync::{Either, race};
-use weft_rt::{Addr, Listener, sleep, spawn};
+use weft_rt::{Addr, Listener, affinity, sleep, spawn};
 use weft_target::{Target, TargetThread};
 use weft_types::{FabricId, with_causes};
 use weft_wire::handshake::{Hello, PeerRole};
@@ -51,6 +51,7 @@ async fn alone(args: &NodeRunArgs) -> Result<(), CliError> {
         let fabric = fabric_of(args).await;
         let found = Devices::find(&args.drives).await;
         let devices = held.get_or_init(|| found);
+        bind_alone(devices, args.pin);
         let mut left_out = devices.left_out.clone();
         left_out.extend(served.open(&devices.drives, fabric).await);
         left_out.extend(served.leave_out(&served.twins()).await);
@@ -72,6 +73,17 @@ async fn alone(args: &NodeRunArgs) -> Result<(), CliError> {
     };
     served.stop().await;
     ended
+}
+
+/// Binds this thread to the cores that a thread with all of these drives has.
+fn bind_alone(devices: &Devices, pin: bool) {
+    let (near, allowed) = (affinity::allowed_by_numa_node(), affinity::allowed().unwrap_or_default());
+    let dealt = deal::deal(&devices.drives, 1, &near);
+    let Some(cores) = deal::bind(&dealt, &near, &allowed, pin).pop().flatten() else { return };
+    match affinity::pin_to(&cores) {
+        Ok(()) => tracing::info!(?cores, "the thread of the node is bound to these cores"),
+        Err(error) => tracing::warn!(?cores, %error, "the thread of the node cannot be bound"),
+    }
 }
 
 /// What a target says of itself, for Prometheus.

@@ -178,8 +178,12 @@ fn tell_lanes(args: &VolumeServeArgs, export: &Export) {
     let Export { volume, lanes, logical_block_bytes, .. } = export;
     let wanted = args.lanes_on(cores());
     if wanted > 1 {
+        let why = match args.lanes {
+            Some(_) => String::new(),
+            None => format!(" (one for eight cores, of which there are {})", cores()),
+        };
         note(&format!(
-            "volume '{volume}' is served by {lanes} {}, with blocks of {logical_block_bytes} bytes",
+            "volume '{volume}' is served by {lanes} {}{why}, with blocks of {logical_block_bytes} bytes",
             if *lanes == 1 { "lane" } else { "lanes" }
         ));
     }
