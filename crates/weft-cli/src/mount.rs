@@ -49,7 +49,8 @@ pub struct MountArgs {
     /// How long a file operation waits while the fabric does not answer, such as 30s or 10m
     #[arg(long, value_name = "SPAN", default_value = "5m")]
     pub timeout: Span,
-    /// The file for warnings of a mount in the background [default: none]
+    /// The file for warnings of a mount in the background [default: /var/log/weft/PLACE.log, with a dash for
+    /// each slash in the mount's place]
     #[arg(long, value_name = "FILE")]
     pub log_file: Option<PathBuf>,
     /// Set by the command itself for the process in the background

@@ -3,9 +3,11 @@
 //! It owns the life of a mount: the process in the background, and the order of its end. The kernel is told
 //! to unmount, what it has still is written, sizes are told to the shards, and only then the session ends.
 
+mod background;
 mod tree;
 
 use crate::stop::asked_to_stop;
+use background::Background;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{BufReader, Read};
@@ -127,14 +129,14 @@ fn start_in_background() -> Result<(), CliError> {
     let mut text = String::new();
     // Until the mount has let go of this output, or has ended.
     BufReader::new(said).read_to_string(&mut text).map_err(failed)?;
+    let mut words = String::new();
+    let _ = child.stderr.take().expect("it is piped").read_to_string(&mut words);
+    eprint!("{words}");
     if !text.is_empty() {
         print!("{text}");
         return Ok(());
     }
     // It has ended, and has said why.
-    let mut words = String::new();
-    let _ = child.stderr.take().expect("it is piped").read_to_string(&mut words);
-    eprint!("{words}");
     let code = child.wait().map_err(failed)?.code().unwrap_or(1);
     std::process::exit(code);
 }
@@ -142,7 +144,7 @@ fn start_in_background() -> Result<(), CliError> {
 async fn run(args: MountArgs, place: FabricPlace, output: Output) -> Result<(), CliError> {
     let background = if args.in_background { Some(Background::open(&args)?) } else { None };
     let files = begin(&args, &place).await?;
-    let ended = serve(&args, &place, output, &files, background).await;
+    let ended = serve(&args, &place, output, &files, background.as_ref()).await;
     let told = files.end().await;
     ended?;
     told.map_err(|error| CliError::Failed {
@@ -184,7 +186,7 @@ async fn serve(
     place: &FabricPlace,
     output: Output,
     files: &Rc<LastingFiles>,
-    background: Option<Background>,
+    background: Option<&Background>,
 ) -> Result<(), CliError> {
     let manager = Connection::open(place).await?;
     let tree = Rc::new(FilesTree::new(files.clone(), &args.name, manager));
@@ -243,35 +245,6 @@ async fn keep_back_where_there_is_room(files: Rc<LastingFiles>, tree: Rc<FilesTr
         // A session that begins in between takes over the number of the one before.
         files.newest().keep_back(Some(room.ok().flatten().unwrap_or(0)));
         sleep(LOOKS_FOR_ROOM_EVERY).await;
-    }
-}
-
-/// Where the output of a mount in the background goes.
-struct Background {
-    null: File,
-    log: File,
-}
-
-impl Background {
-    /// Opens the log, before anything is mounted: if it cannot be written, nothing is.
-    fn open(args: &MountArgs) -> Result<Background, CliError> {
-        let null = File::options().read(true).write(true).open("/dev/null");
-        let null = null.map_err(CliError::file("open", Path::new("/dev/null")))?;
-        let log = match &args.log_file {
-            Some(path) => {
-                let log = File::options().create(true).append(true).open(path);
-                log.map_err(CliError::file("open the log", path))?
-            }
-            None => null.try_clone().map_err(CliError::file("open", Path::new("/dev/null")))?,
-        };
-        Ok(Background { null, log })
-    }
-
-    /// Lets go of the process that has started this one, which reads this output to its end.
-    fn go(self) -> io::Result<()> {
-        rustix::stdio::dup2_stderr(&self.log)?;
-        rustix::stdio::dup2_stdout(&self.null)?;
-        Ok(())
     }
 }
 
