@@ -2,6 +2,7 @@
 
 mod bed;
 
+use bed::mounts::{Folder, mount_process_at, with_home};
 use bed::{Bed, sample, wait_until};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{self, File};
@@ -13,50 +14,8 @@ use std::time::{Duration, UNIX_EPOCH};
 
 const MIB: usize = 1 << 20;
 
-/// A folder that nothing is mounted at in the end.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(bed: &Bed, name: &str) -> Folder {
-        fs::create_dir(bed.path(name)).expect("it is new");
-        Folder(bed.path(name))
-    }
-
-    fn text(&self) -> &str {
-        self.0.to_str().expect("temporary folders have plain names")
-    }
-
-    fn join(&self, name: &str) -> PathBuf {
-        self.0.join(name)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").args(["-l", self.text()]).output();
-    }
-}
-
-/// A bed with a file system that is served; none on a machine that mounts nothing.
-fn with_home(name: &str) -> Option<Bed> {
-    if let Err(error) = File::options().read(true).write(true).open("/dev/fuse") {
-        eprintln!("NOTHING IS MOUNTED: /dev/fuse cannot be opened: {error}");
-        return None;
-    }
-    let bed = Bed::new(name);
-    bed.up(3, 1);
-    bed.ok(&["fs", "create", "home"]);
-    Some(bed)
-}
-
 fn mount_process(bed: &Bed) -> String {
     mount_process_at(&bed.dir.display().to_string())
-}
-
-fn mount_process_at(folder: &str) -> String {
-    let out = Command::new("pgrep").args(["-f", &format!("mount home {folder}")]).output();
-    let pids = String::from_utf8(out.expect("pgrep runs").stdout).expect("numbers");
-    pids.lines().next().expect("a mount runs").to_owned()
 }
 
 #[test]

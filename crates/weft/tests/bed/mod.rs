@@ -1,6 +1,8 @@
 //! Real processes in a temporary folder, which are ended by their numbers whatever happens.
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
+pub mod mounts;
+
 use serde_json::Value;
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
@@ -107,6 +109,11 @@ impl Bed {
 
     /// Starts a small fabric in the background.
     pub fn up(&self, nodes: u16, drives: u16) -> String {
+        self.up_with(nodes, drives, "128MiB")
+    }
+
+    /// As [`Bed::up`], with drives of this size.
+    pub fn up_with(&self, nodes: u16, drives: u16, drive_size: &str) -> String {
         let (nodes, drives, port) = (nodes.to_string(), drives.to_string(), self.port.to_string());
         self.ok(&[
             "up",
@@ -115,7 +122,7 @@ impl Bed {
             "--drives",
             &drives,
             "--drive-size",
-            "128MiB",
+            drive_size,
             "--sparse",
             "--port",
             &port,
