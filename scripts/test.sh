@@ -1,5 +1,5 @@
 #!/bin/sh
-# What `make test` does: set-up, format, lints, then every test of the workspace.
+# What `make test` does: set-up, format, lints, every test of the workspace, and the short forms of `make posix`.
 set -eu
 top=$(cd "$(dirname "$0")/.." && pwd)
 cd "$top"
@@ -18,5 +18,11 @@ WEFT_UNDER_TEST=${CARGO_TARGET_DIR:-$top/target}/release/weft
 export WEFT_UNDER_TEST
 echo "== Tests"
 cargo test --workspace --locked --no-fail-fast
+echo "== Programs on a mounted file system (short forms)"
+if [ "$(id -u)" = 0 ] && [ -c /dev/fuse ]; then
+  WEFT=$WEFT_UNDER_TEST scripts/posix.sh --short
+else
+  echo "skipped: mounting needs root and /dev/fuse"
+fi
 echo "== Documentation (warnings denied)"
 RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked --quiet
