@@ -235,6 +235,15 @@ pub enum ApiRequest {
         /// Its name.
         name: String,
     },
+    /// Has files that are made from now on use drives that were added to the file system's pool. Files that
+    /// there are stay where they are. If there is nothing to add, a warning says so. Answer: `file-system`.
+    FsGrow {
+        /// Its name.
+        name: String,
+        /// Whether to go through all checks and change nothing.
+        #[serde(default)]
+        dry_run: bool,
+    },
     /// Deletes a file system with all files in it, and the volumes of its metadata. Answer:
     /// `file-system-deleting`.
     FsDelete {
@@ -390,6 +399,7 @@ impl ApiRequest {
             | ApiRequest::VolumeResize { dry_run, .. }
             | ApiRequest::VolumeDelete { dry_run, .. }
             | ApiRequest::FsCreate { dry_run, .. }
+            | ApiRequest::FsGrow { dry_run, .. }
             | ApiRequest::FsDelete { dry_run, .. }
             | ApiRequest::VolumeRepair { dry_run, .. }
             | ApiRequest::SessionEnd { dry_run, .. }

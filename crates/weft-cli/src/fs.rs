@@ -42,6 +42,20 @@ pub enum FsCommand {
         /// The file system's name
         name: String,
     },
+    /// Have new files use drives that were added
+    ///
+    /// Files lie on the drives that the file system had when it was made, or grew last. Files that are made
+    /// from now on lie on all drives of its pool that can take copies; those that there are stay where they
+    /// are. It can be done while the file system is in use, and 63 times in all. To have old files use new
+    /// drives, empty a full drive onto them: `weft drive evacuate`.
+    #[command(after_long_help = "Examples:\n  weft fs grow home --dry-run\n  weft fs grow home")]
+    Grow {
+        /// The file system's name
+        name: String,
+        /// Go through all checks and change nothing
+        #[arg(long)]
+        dry_run: bool,
+    },
     /// Show how much file systems have used, and what is left
     ///
     /// SIZE, USED and FREE are bytes of files: the pool's, divided by the number of copies. What else draws
@@ -161,6 +175,24 @@ pub(crate) async fn show(connection: &Connection, name: &str, output: Output) ->
         return Err(CliError::wrong_answer(connection.at()));
     };
     output.show(&answer, |_, paint| describe(file_system, paint))
+}
+
+pub(crate) async fn grow(
+    connection: &Connection,
+    name: &str,
+    dry_run: bool,
+    output: Output,
+) -> Result<(), CliError> {
+    let answer = connection.ask(&ApiRequest::FsGrow { name: name.to_owned(), dry_run }).await?;
+    let ApiAnswer::FileSystem { file_system, warnings, dry_run } = &answer else {
+        return Err(CliError::wrong_answer(connection.at()));
+    };
+    note_change(warnings, *dry_run);
+    output.show(&answer, |_, _| {
+        let groups = file_system.sets.last().copied().unwrap_or(0);
+        let would = if *dry_run { "would be made" } else { "are made" };
+        format!("file system {}: new files {would} over {groups} groups of drives\n", file_system.name)
+    })
 }
 
 pub(crate) async fn delete(

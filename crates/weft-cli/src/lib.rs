@@ -337,6 +337,7 @@ async fn ask(connection: &Connection, command: Command, output: Output) -> Resul
         Command::Fs(FsCommand::List) => fs::list(connection, output).await,
         Command::Fs(FsCommand::Df(args)) => df::df(connection, &args, output).await,
         Command::Fs(FsCommand::Show { name }) => fs::show(connection, &name, output).await,
+        Command::Fs(FsCommand::Grow { name, dry_run }) => fs::grow(connection, &name, dry_run, output).await,
         Command::Fs(FsCommand::Delete(args)) => fs::delete(connection, &args, output).await,
         Command::Session(SessionCommand::List { volume, all }) => {
             session::list(connection, volume.as_deref(), all, output).await

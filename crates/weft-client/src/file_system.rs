@@ -17,10 +17,10 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::{Rc, Weak};
 use std::time::Duration;
-use weft_layout::{FileLayout, file_blocks_max, group_of_file};
+use weft_layout::{FileLayout, LayoutError, file_blocks_max, group_of_file};
 use weft_rt::sync::{Either, race};
-use weft_rt::{Buf, timeout};
-use weft_types::limits::{FRAME_BODY_MAX, FRAME_HEAD_MAX};
+use weft_rt::{Buf, now, timeout};
+use weft_types::limits::{FRAME_BODY_MAX, FRAME_HEAD_MAX, SETS_MAX};
 use weft_types::{
     AttachMode, BLOCK_SIZE, BlockRange, ObjectId, Owner, SessionId, Striping, TargetId, Volume as MapVolume,
     with_causes,
@@ -58,6 +58,9 @@ const CONNECT_PATIENCE: Duration = Duration::from_secs(1);
 
 /// How long to wait, if the map does not change, before a shard is asked again that has not answered.
 const SHARD_RETRY: Duration = Duration::from_millis(50);
+
+/// How long a map that lacks a set is waited for without a look at whether the attach is over.
+const LOOK_AGAIN: Duration = Duration::from_millis(500);
 
 /// Entries below which it costs more to look for unused ones than to have them.
 const LOCKS_MIN: usize = 1024;
@@ -144,10 +147,16 @@ impl FileSystem {
     ///
     /// # Errors
     /// [`ClientError::Layout`] if the layout does not fit the file system; [`ClientError::Fenced`] if that is
-    /// gone.
+    /// gone. A set that this client's map has not yet is no error: requests wait until it is there.
     pub fn file(&self, inode: u64, layout: FileLayout) -> Result<File, ClientError> {
         let session = self.session();
-        let striping = with_listed(session, |volume| layout.striping(volume).map_err(ClientError::Layout))?;
+        let striping = with_listed(session, |volume| match layout.striping(volume) {
+            // The shard that has made the inode knows a newer map. Requests wait for it.
+            Err(LayoutError::NoSet { .. }) if usize::from(layout.set) < SETS_MAX => {
+                layout.striping_in_any_set(volume).map_err(ClientError::Layout)
+            }
+            striping => striping.map_err(ClientError::Layout),
+        })?;
         let space = FileSpace { io: self.0.attach.io.clone(), inode, set: layout.set, striping };
         let lock = self.0.locks.borrow_mut().of(inode);
         let blocks = Blocks::with_lock(space, self.0.io_timeout, lock);
@@ -317,7 +326,7 @@ impl File {
         if self.is_nothing(offset, length)? {
             return Ok(Vec::new());
         }
-        let _busy = self.0.file_system.attach.begin();
+        let _busy = self.begin().await?;
         self.0.blocks.read(offset, length).await
     }
 
@@ -336,7 +345,7 @@ impl File {
         if self.changes_nothing(offset, length)? {
             return Ok(());
         }
-        let _busy = self.0.file_system.attach.begin();
+        let _busy = self.begin().await?;
         self.0.blocks.write(offset, length, bufs).await
     }
 
@@ -348,7 +357,7 @@ impl File {
         if self.changes_nothing(offset, length)? {
             return Ok(());
         }
-        let _busy = self.0.file_system.attach.begin();
+        let _busy = self.begin().await?;
         self.0.blocks.write_zeroes(offset, length).await
     }
 
@@ -361,7 +370,7 @@ impl File {
         if self.changes_nothing(offset, length)? {
             return Ok(());
         }
-        let _busy = self.0.file_system.attach.begin();
+        let _busy = self.begin().await?;
         self.0.blocks.discard(offset, length).await
     }
 
@@ -373,7 +382,7 @@ impl File {
         if self.is_nothing(offset, length)? {
             return Ok(Vec::new());
         }
-        let _busy = self.0.file_system.attach.begin();
+        let _busy = self.begin().await?;
         let runs = self.0.blocks.zeroes(offset, length).await?;
         Ok(runs.into_iter().map(|(length, is_zero)| StatusExtent { length, is_zero }).collect())
     }
@@ -386,9 +395,26 @@ impl File {
         &self.0.blocks
     }
 
-    /// A request begins; it ends with what is returned.
-    pub(crate) fn begin(&self) -> impl Drop {
-        self.0.file_system.attach.begin()
+    /// A request begins; it ends with what is returned. An inode may lie in a set of groups that this
+    /// client's map has not yet: then it begins when that is there.
+    pub(crate) async fn begin(&self) -> Result<impl Drop, ClientError> {
+        let busy = self.0.file_system.attach.begin();
+        let from = now();
+        while !self.0.blocks.space.knows_set()? {
+            let session = self.0.file_system.attach.session();
+            let changed = session.fabric.changed.notified();
+            let left = self.0.file_system.io_timeout.saturating_sub(from.elapsed());
+            if left.is_zero() {
+                let set = self.0.blocks.space.set;
+                let sets = self.0.blocks.space.with_listed(|volume| Some(volume.files()?.sets.len()))?;
+                return Err(ClientError::Layout(LayoutError::NoSet { set, sets }));
+            }
+            session.check()?;
+            if !self.0.blocks.space.knows_set()? {
+                let _ = timeout(left.min(LOOK_AGAIN), changed).await;
+            }
+        }
+        Ok(busy)
     }
 
     /// Whether a range that is in bounds is empty.
@@ -437,6 +463,11 @@ pub(crate) struct FileSpace {
 }
 
 impl FileSpace {
+    /// Whether this client's map has the set that the objects are in.
+    fn knows_set(&self) -> Result<bool, ClientError> {
+        self.with_listed(|volume| Some(usize::from(self.set) < volume.files()?.sets.len()))
+    }
+
     /// What the newest map says of the file system; without that the attach is over.
     pub(crate) fn with_listed<T>(&self, say: impl FnOnce(&MapVolume) -> Option<T>) -> Result<T, ClientError> {
         let session = self.io.session();

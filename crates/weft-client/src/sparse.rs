@@ -56,7 +56,7 @@ impl File {
     /// # Errors
     /// Those of [`File::read`]; [`ClientError::Refused`] by a target of a release that cannot say it.
     pub async fn next_data(&self, offset: u64) -> Result<Option<u64>, ClientError> {
-        let _busy = self.begin();
+        let _busy = self.begin().await?;
         let row = self.row_with_data(offset / BLOCK, Lister::One).await?;
         Ok(row.first().map(|run| (run.start * BLOCK).max(offset)))
     }
@@ -69,7 +69,7 @@ impl File {
     /// Those of [`File::write`]; [`ClientError::Refused`] by a target of a release that cannot say
     /// where data lie.
     pub async fn discard_data(&self, range: Range<u64>) -> Result<(), ClientError> {
-        let _busy = self.begin();
+        let _busy = self.begin().await?;
         let (mut at, end) = (range.start.div_ceil(BLOCK), range.end / BLOCK);
         while at < end && !mutated(Mutation::ListForgotten) {
             let row = self.row_with_data(at, Lister::All).await?;

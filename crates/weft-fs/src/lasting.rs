@@ -14,7 +14,7 @@ use std::time::Duration;
 use weft_client::ClientError;
 use weft_rt::sync::Mutex;
 use weft_rt::{Instant, now, spawn, timeout};
-use weft_rules::{Mutation, mutated};
+use weft_rules::{Mutation, Path, mark, mutated};
 use weft_types::{InodeNumber, with_causes};
 
 /// Attaches the file system once more.
@@ -75,6 +75,7 @@ impl LastingFiles {
         }
         let mount = self.attach_again(&before).await?;
         let files = Files::begin_behind(mount, &before);
+        mark(Path::SessionRenewed);
         tracing::warn!(
             session = %files.session_id(),
             "the session of the mount was over: it has a new one; files that were open before fail"

@@ -31,7 +31,7 @@ use std::time::Duration;
 use weft_client::{ClientError, File};
 use weft_rt::sync::{Either, Mutex, Notify, race};
 use weft_rt::{Buf, wall_clock_us};
-use weft_rules::{Mutation, mutated};
+use weft_rules::{Mutation, Path, mark, mutated};
 use weft_types::{Attributes, BLOCK_SIZE, FileTime, InodeNumber, with_causes};
 use weft_wire::files::{Answer, AttributeChanges, FileError, HoldMode, NameIn, Operation, SetTime};
 
@@ -876,6 +876,7 @@ impl<S: Shards> OpenFile<S> {
             false => until.min(self.leavings.get()).min(self.reserved.get().unwrap_or(0)),
         };
         if self.size.get() < end && !mutated(Mutation::LeavingsSeen) {
+            mark(Path::LeavingsZeroed);
             self.write_zeroes(self.size.get(), end).await?;
         }
         Ok(())

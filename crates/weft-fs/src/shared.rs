@@ -239,6 +239,7 @@ impl<S: Shards> OpenFile<S> {
 
     async fn tell_growth(&self, end: u64) -> Result<(), FsError> {
         let (count, time) = (self.untold.count(), self.untold.modified().unwrap_or_else(now));
+        mark(Path::GrowthTold);
         let found = self.names.attributes_by(b"", Operation::Grow(self.inode, end, time)).await?;
         if self.untold.count() == count {
             self.untold.clear();

@@ -11,7 +11,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use weft_rt::sync::join_all;
 use weft_rt::{Buf, spawn};
-use weft_rules::{Mutation, mutated};
+use weft_rules::{Mutation, Path, mark, mutated};
 use weft_types::limits::{WRITE_BACK_FILE_BYTES_MAX, WRITE_BACK_MOUNT_BYTES_MAX};
 use weft_wire::files::FileError;
 
@@ -143,6 +143,7 @@ impl<S: Shards> OpenFile<S> {
         self.is_flying.set(false);
         self.write_back.update(weight, 0);
         if let Err(why) = &written {
+            mark(Path::WriteBackLost);
             tracing::warn!(inode = self.inode.0, error = %why, "written data are lost");
             self.lost.note(why);
             self.write_back.lost.note(why);

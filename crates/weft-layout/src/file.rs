@@ -41,6 +41,12 @@ impl FileLayout {
         })
     }
 
+    /// An encoded layout with another set. Other bytes stay as they are.
+    pub fn in_set(mut encoded: [u8; Self::BYTES], set: u8) -> [u8; Self::BYTES] {
+        encoded[1] = set;
+        encoded
+    }
+
     /// The layout as 12 bytes, little-endian:
     ///
     /// ```text
@@ -84,6 +90,14 @@ impl FileLayout {
         if usize::from(self.set) >= sets.min(SETS_MAX) {
             return Err(LayoutError::NoSet { set: self.set, sets });
         }
+        self.striping_in_any_set(volume)
+    }
+
+    /// As [`FileLayout::striping`], whether or not the file system has the set.
+    ///
+    /// # Errors
+    /// Those of [`FileLayout::striping`], but that there is no such set.
+    pub fn striping_in_any_set(&self, volume: &Volume) -> Result<Striping, LayoutError> {
         let copies = volume.protection.members();
         if usize::from(self.copies) != copies {
             return Err(LayoutError::OtherCopies { copies: self.copies, expected: copies });

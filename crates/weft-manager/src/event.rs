@@ -137,6 +137,7 @@ impl Subjects {
                 Subjects::drives(new, [*from, *to]).and_groups((new, index), groups.iter().copied())
             }
             Reason::FileSystemCreated { file_system: volume, .. }
+            | Reason::FileSystemGrown { file_system: volume, .. }
             | Reason::ServersNamed { file_system: volume, .. }
             | Reason::VolumeCreated { volume, .. }
             | Reason::VolumeGrown { volume, .. }

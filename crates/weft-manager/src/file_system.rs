@@ -1,16 +1,19 @@
-//! File systems, as people ask for them: create, list, show, delete.
+//! File systems, as people ask for them: create, list, show, grow, delete.
 //!
 //! It owns who has to know file systems before there is one. What a file system begins as is decided in
 //! `weft-membership`; its blocks are dropped, and its sessions swept, as those of volumes are.
 
 use crate::describe::name_or;
 use crate::manager::{Manager, State, wall_clock_ms};
-use crate::operate::{Outcome, domain_asked, not_found, striping_asked};
+use crate::operate::{Outcome, domain_asked, domain_of, not_found, striping_asked};
 use std::collections::BTreeSet;
 use weft_api::{
     ApiAnswer, ApiError, ErrorCode, FailureDomain, FileSystemInfo, Health, ShardServing, Timestamp,
 };
-use weft_membership::{BeginDelete, Change, FileSystemRequest, SHARDS_DEFAULT, plan_file_system};
+use weft_membership::{
+    BeginDelete, Change, FileSystemRequest, Refusal, SHARDS_DEFAULT, nearly_full, plan_file_set,
+    plan_file_system,
+};
 use weft_types::{
     BLOCK_SIZE, FabricMap, FileSystem, ListedShard, Protection, SessionState, TargetId, Volume, VolumeId,
     VolumeState,
@@ -63,6 +66,23 @@ impl Manager {
         let map = self.map();
         let file_system = self.file_system_info(&map, find_file_system(&map, name)?);
         Ok(ApiAnswer::FileSystem { file_system, warnings: vec![], dry_run: false })
+    }
+
+    pub(crate) fn grow_file_system(&self, name: &str, dry_run: bool) -> Outcome {
+        let map = self.map();
+        let listed = find_file_system(&map, name)?;
+        let (id, domain) = (listed.id, domain_of(&map, listed));
+        let (absent, full) = (self.absent_drives(), nearly_full(&map, &self.state.borrow().room()));
+        let planned = plan_file_set(&map, self.state.borrow().index.groups(), (id, domain), &absent, &full);
+        let (map, said) = match planned {
+            Ok(change) => (self.carry_out(&change, dry_run)?, None),
+            // Said again after a lost answer, it is done.
+            Err(refusal @ Refusal::NothingToAdd { .. }) => (map.clone(), Some(refusal.to_string())),
+            Err(refusal) => return Err(self.refused_place(&map, refusal)),
+        };
+        let listed = find_file_system(&map, name)?;
+        let warnings = said.into_iter().chain(self.warnings_about(&map, listed)).collect();
+        Ok(ApiAnswer::FileSystem { file_system: self.file_system_info(&map, listed), warnings, dry_run })
     }
 
     pub(crate) fn delete_file_system(&self, name: &str, force: bool, dry_run: bool) -> Outcome {

@@ -97,6 +97,7 @@ impl Manager {
             }
             ApiRequest::FsList {} => Ok(ApiAnswer::FileSystems { file_systems: self.file_system_infos() }),
             ApiRequest::FsShow { name } => self.show_file_system(&name),
+            ApiRequest::FsGrow { name, dry_run } => self.grow_file_system(&name, dry_run),
             ApiRequest::FsDelete { name, force, dry_run } => self.delete_file_system(&name, force, dry_run),
             ApiRequest::VolumeHoldsData { name } => {
                 let volume = find_volume(&self.map(), &name)?.id;
@@ -435,7 +436,7 @@ fn unit_blocks(bytes: u64) -> Result<u32, ApiError> {
 }
 
 /// Copies of the volume share a node, or a device, only if it was created so.
-fn domain_of(map: &FabricMap, volume: &Volume) -> weft_layout::FailureDomain {
+pub(crate) fn domain_of(map: &FabricMap, volume: &Volume) -> weft_layout::FailureDomain {
     let groups = volume.groups().filter_map(|g| map.groups.get(g));
     groups.map(|g| weft_membership::domain_of(map, g)).max().unwrap_or_default()
 }

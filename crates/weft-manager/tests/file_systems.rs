@@ -130,6 +130,37 @@ fn a_file_system_is_created_shown_and_deleted_with_its_system_volumes() {
 }
 
 #[test]
+fn a_file_system_grows_into_new_drives_and_says_if_there_are_none() {
+    Sim::new(9).block_on(async {
+        let (service, mut targets, _) = fabric(2).await;
+        let before = created(fs_of("photos", 2)).await;
+        let grow = |dry_run| ApiRequest::FsGrow { name: "photos".into(), dry_run };
+        let grown = async |dry_run| match operate(grow(dry_run)).await {
+            Ok(ApiAnswer::FileSystem { file_system, warnings, dry_run: told }) if told == dry_run => {
+                (file_system.sets, warnings)
+            }
+            other => panic!("{other:?}"),
+        };
+        let (sets, warnings) = grown(false).await;
+        assert_eq!(sets, before.sets);
+        assert!(warnings[0].contains("uses all drives of its pool already"), "{warnings:?}");
+        for n in 3..=4 {
+            targets.push(FakeTarget::new(n, &[u128::from(n)]));
+            targets.last().expect("it was pushed").start();
+        }
+        all_up(&service, &targets).await;
+        let (sets, warnings) = grown(true).await;
+        assert_eq!((sets.len(), warnings), (2, vec![]));
+        assert_eq!(created_info("photos").await.sets, before.sets, "nothing was changed");
+        assert_eq!(grown(false).await.0, sets);
+        // Said again after a lost answer, it is done.
+        assert_eq!(grown(false).await.0, sets);
+        let error = operate(ApiRequest::FsGrow { name: "v".into(), dry_run: false }).await.unwrap_err();
+        assert_eq!(error.code, ErrorCode::NotFound);
+    });
+}
+
+#[test]
 fn what_is_one_thing_is_not_taken_for_another() {
     Sim::new(2).block_on(async {
         let (_service, _targets, _) = fabric(2).await;

@@ -3,7 +3,7 @@
 //! It owns the list and the map's version. What a change does is in the file of its name.
 
 use crate::{
-    AcceptLoss, AddDrive, AddTarget, AssignDrive, BeginDelete, BeginRelocation, CancelRelocation,
+    AcceptLoss, AddDrive, AddFileSet, AddTarget, AssignDrive, BeginDelete, BeginRelocation, CancelRelocation,
     ChangeSettings, CloseSession, CreateFileSystem, CreatePool, CreateVolume, Demote, Depart, DrainDrive,
     Evict, FailDrive, FinishDelete, FinishRelocation, GrowVolume, HandOver, JoinNode, KeepMember, MoveTarget,
     NameServers, NoteScrubs, OpenSession, Promote, RaiseFloors, Reason, Rebuild, Refusal, Rejoin,
@@ -11,8 +11,8 @@ use crate::{
     SweepSession, WantScrub,
 };
 use crate::{
-    delete, demote, drive, evict, file_system, floor, loss, node, pool, promote, rebuild, rejoin, relocate,
-    replace, resize, scrub, session, settings, shard_server, target, volume,
+    delete, demote, drive, evict, file_set, file_system, floor, loss, node, pool, promote, rebuild, rejoin,
+    relocate, replace, resize, scrub, session, settings, shard_server, target, volume,
 };
 use serde::{Deserialize, Serialize};
 use weft_types::{FabricMap, MapVersion};
@@ -77,6 +77,8 @@ pub enum Change {
     CreateVolume(CreateVolume),
     /// A file system is created, with its system volumes.
     CreateFileSystem(CreateFileSystem),
+    /// A file system gets a further set of groups.
+    AddFileSet(AddFileSet),
     /// Shards of a file system get other servers.
     NameServers(NameServers),
     /// A volume grows.
@@ -114,6 +116,7 @@ impl Change {
             | Change::CreatePool(_)
             | Change::CreateVolume(_)
             | Change::CreateFileSystem(_)
+            | Change::AddFileSet(_)
             | Change::GrowVolume(_)
             | Change::OpenSession(_)
             | Change::WantScrub(_)
@@ -197,6 +200,7 @@ pub fn apply(map: &FabricMap, change: &Change) -> Result<(FabricMap, Reason), Re
         Change::AcceptLoss(change) => loss::accept(&mut next, change),
         Change::CreateVolume(change) => volume::create(&mut next, change),
         Change::CreateFileSystem(change) => file_system::create(&mut next, change),
+        Change::AddFileSet(change) => file_set::add(&mut next, change),
         Change::NameServers(change) => shard_server::name(&mut next, change),
         Change::GrowVolume(change) => resize::grow(&mut next, change),
         Change::BeginDelete(change) => delete::begin(&mut next, change),

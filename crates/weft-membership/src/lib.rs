@@ -16,6 +16,7 @@ mod demote;
 mod diff;
 mod drive;
 mod evict;
+mod file_set;
 mod file_system;
 mod floor;
 mod group;
@@ -53,6 +54,7 @@ pub use demote::{Demote, Depart};
 pub use diff::diff;
 pub use drive::{AddDrive, DrainDrive, FailDrive, RemoveDrive, RestoreDrive, SetDevice};
 pub use evict::{Acknowledged, Evict};
+pub use file_set::{AddFileSet, plan_file_set};
 pub use file_system::{
     CreateFileSystem, FileSystemRequest, SHARDS_DEFAULT, SYSTEM_VOLUME_BLOCKS, plan_file_system,
 };

@@ -73,6 +73,8 @@ pub enum Reason {
     VolumeCreated { volume: VolumeId, name: String, new_groups: usize },
     /// A file system was created, with so many shards and new groups.
     FileSystemCreated { file_system: VolumeId, name: String, shards: usize, new_groups: usize },
+    /// A file system has so many sets now; the newest is of so many groups, some of which are new.
+    FileSystemGrown { file_system: VolumeId, sets: usize, groups: usize, new_groups: usize },
     /// Shards of a file system are served beside these targets from now on; the sessions of those before
     /// were ended.
     ServersNamed { file_system: VolumeId, servers: Vec<(usize, TargetId)>, ended: Vec<SessionId> },
@@ -128,7 +130,7 @@ impl Reason {
 }
 
 impl Reason {
-    /// What was created.
+    /// What was created, or has grown.
     fn fmt_created(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Reason::VolumeCreated { volume, name, new_groups } => {
@@ -137,6 +139,15 @@ impl Reason {
             Reason::FileSystemCreated { file_system, name, shards, new_groups } => {
                 write!(f, "file system '{name}' created as {file_system}, with {shards} shards ")?;
                 write!(f, "and {new_groups} new groups")
+            }
+            Reason::FileSystemGrown { file_system, sets, groups, new_groups } => {
+                write!(
+                    f,
+                    "file system {file_system} has a set {sets} of {groups} groups, {new_groups} of them new"
+                )
+            }
+            Reason::VolumeGrown { volume, from_blocks, to_blocks } => {
+                write!(f, "volume {volume} grew from {from_blocks} to {to_blocks} blocks")
             }
             other => unreachable!("{other:?} creates nothing"),
         }
@@ -218,11 +229,11 @@ impl fmt::Display for Reason {
                 emptied.len(),
                 ended.len()
             ),
-            Reason::VolumeCreated { .. } | Reason::FileSystemCreated { .. } => self.fmt_created(f),
+            Reason::VolumeCreated { .. }
+            | Reason::FileSystemCreated { .. }
+            | Reason::FileSystemGrown { .. }
+            | Reason::VolumeGrown { .. } => self.fmt_created(f),
             Reason::ServersNamed { file_system: id, servers, ended } => served(f, *id, servers, ended),
-            Reason::VolumeGrown { volume, from_blocks, to_blocks } => {
-                write!(f, "volume {volume} grew from {from_blocks} to {to_blocks} blocks")
-            }
             Reason::VolumeDeleting { volume, generation, ended } => {
                 write!(f, "volume {volume} is being deleted at {generation}, {} sessions ended", ended.len())
             }

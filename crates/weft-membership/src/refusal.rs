@@ -6,7 +6,7 @@ use crate::size::Size;
 use crate::{NameFault, REBUILD_AFTER_MS, Skipped};
 use std::fmt;
 use weft_layout::LayoutError;
-use weft_types::limits::{COPIES_MAX, SESSIONS_MAX, SHARDS_MAX, TARGETS_PER_NODE_MAX};
+use weft_types::limits::{COPIES_MAX, SESSIONS_MAX, SETS_MAX, SHARDS_MAX, TARGETS_PER_NODE_MAX};
 use weft_types::{
     AttachMode, BlockCount, DeviceId, DriveId, Epoch, GroupId, NodeId, PoolId, Protection, Role, SessionId,
     TargetId, Volume, VolumeId,
@@ -259,6 +259,12 @@ pub enum Refusal {
     /// The entry is a file system, which has no size.
     #[error("'{name}' is a file system: it has no size, and takes what is free in its pool")]
     HasNoSize { name: String },
+    /// The newest set of the file system has all groups that its pool offers.
+    #[error("file system '{name}' uses all drives of its pool already, as far as they can take new copies")]
+    NothingToAdd { name: String },
+    /// The file system has as many sets as one can have.
+    #[error("file system '{name}' has grown {} times already", SETS_MAX - 1)]
+    TooManySets { name: String },
     /// A file system is mounted beside others.
     #[error("file system '{name}' cannot be attached exclusively")]
     NotExclusive { name: String },
@@ -387,6 +393,10 @@ impl Refusal {
                 format!("it goes with its file system: `weft fs show {file_system}`")
             }
             Refusal::HasNoSize { .. } => "add drives to the pool to make room".into(),
+            Refusal::NothingToAdd { .. } => "add drives first: `weft node run --drive`".into(),
+            Refusal::TooManySets { .. } => {
+                "empty full drives onto those that were added: `weft drive evacuate`".into()
+            }
             Refusal::NotExclusive { .. } => "attach it shared, or read-only".into(),
             _ => return None,
         })

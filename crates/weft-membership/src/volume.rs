@@ -163,8 +163,20 @@ impl Stock {
         domain: FailureDomain,
         absent: &BTreeSet<DriveId>,
     ) -> Result<Self, Refusal> {
+        Self::plan_without(map, index, (pool, protection, domain), absent, &BTreeSet::new())
+    }
+
+    /// Likewise, without groups that have a copy on one of the drives that are full.
+    pub(crate) fn plan_without(
+        map: &FabricMap,
+        index: &GroupIndex,
+        (pool, protection, domain): (PoolId, Protection, FailureDomain),
+        absent: &BTreeSet<DriveId>,
+        full: &BTreeSet<DriveId>,
+    ) -> Result<Self, Refusal> {
         let drives = Drives::of(map);
-        let same = |g: &&Group| g.pool == pool && map.copies_of(g) == protection.members();
+        let has_room = |g: &Group| full.is_empty() || !g.slots.iter().any(|slot| full.contains(&slot.drive));
+        let same = |g: &&Group| g.pool == pool && map.copies_of(g) == protection.members() && has_room(g);
         let offered = |g: &&Group| drives.offers(map, g, domain);
         let mut groups: Vec<GroupId> =
             map.groups.values().filter(same).filter(offered).map(|g| g.id).collect();

@@ -5,12 +5,12 @@ use weft_layout::FailureDomain;
 use weft_membership::{
     AddDrive, BeginDelete, Change, CreatePool, FileSystemRequest, FinishDelete, GroupIndex, JoinNode,
     OpenSession, Reason, Refusal, ResizeRequest, SHARDS_DEFAULT, SweepSession, VolumeRequest, apply, check,
-    check_changed, check_step, free_blocks, plan_file_system, plan_resize, plan_volume,
+    check_changed, check_step, free_blocks, plan_file_set, plan_file_system, plan_resize, plan_volume,
 };
-use weft_types::limits::{SHARDS_MAX, SYSTEM_VOLUME_GROUPS_MAX};
+use weft_types::limits::{SETS_MAX, SHARDS_MAX, SYSTEM_VOLUME_GROUPS_MAX};
 use weft_types::{
-    AttachMode, BlockCount, DriveId, FabricId, FabricMap, ObjectId, PoolId, Protection, SessionId, Striping,
-    TargetId, Volume, VolumeId, VolumeKind, VolumeState,
+    AttachMode, BlockCount, DriveId, FabricId, FabricMap, GroupId, ObjectId, PoolId, Protection, SessionId,
+    Striping, TargetId, Volume, VolumeId, VolumeKind, VolumeState,
 };
 
 const GIB: u64 = 1 << 30;
@@ -31,9 +31,14 @@ fn take(map: &mut FabricMap, change: Change) -> Reason {
 fn fabric(nodes: u32) -> FabricMap {
     let mut map = FabricMap::empty(FabricId(7));
     take(&mut map, Change::CreatePool(CreatePool { name: "p".into() }));
-    for n in 1..=nodes {
+    add_nodes(&mut map, 1..=nodes);
+    map
+}
+
+fn add_nodes(map: &mut FabricMap, numbers: impl Iterator<Item = u32>) {
+    for n in numbers {
         let join = JoinNode { name: format!("node-{n}"), addr: format!("10.0.0.{n}:7000") };
-        let Reason::NodeJoined { node, .. } = take(&mut map, Change::JoinNode(join)) else { panic!() };
+        let Reason::NodeJoined { node, .. } = take(map, Change::JoinNode(join)) else { panic!() };
         let add = AddDrive {
             drive: DriveId(n.into()),
             target: TargetId::first_of(node),
@@ -42,9 +47,8 @@ fn fabric(nodes: u32) -> FabricMap {
             capacity: BlockCount(10 * GIB / 4096),
             device: None,
         };
-        take(&mut map, Change::AddDrive(add));
+        take(map, Change::AddDrive(add));
     }
-    map
 }
 
 fn request(name: &str, shards: usize) -> FileSystemRequest {
@@ -223,6 +227,74 @@ fn a_system_volume_is_nothing_that_users_change() {
     assert!(matches!(resize(&map, id), Refusal::HasNoSize { .. }));
     assert!(matches!(attach(&mut map, id, AttachMode::Exclusive), Err(Refusal::NotExclusive { .. })));
     attach(&mut map, id, AttachMode::ReadOnly).expect("one that only reads");
+}
+
+fn plan_set(map: &FabricMap, file_system: VolumeId) -> Result<Change, Refusal> {
+    plan_set_beside(map, file_system, &BTreeSet::new())
+}
+
+/// Some of its drives are nearly full.
+fn plan_set_beside(
+    map: &FabricMap,
+    file_system: VolumeId,
+    full: &BTreeSet<DriveId>,
+) -> Result<Change, Refusal> {
+    let wanted = (file_system, FailureDomain::Node);
+    plan_file_set(map, &GroupIndex::of(map), wanted, &BTreeSet::new(), full)
+}
+
+#[test]
+fn a_file_system_grows_beside_drives_that_are_full() {
+    let mut map = fabric(2);
+    let id = create(&mut map, &request("photos", 1));
+    add_nodes(&mut map, 3..=4);
+    let full = BTreeSet::from([DriveId(1), DriveId(2)]);
+    let change = plan_set_beside(&map, id, &full).expect("there are new drives");
+    take(&mut map, change);
+    let newest = map.volumes[&id].files().expect("it is one").sets.last().expect("it has some").clone();
+    let drives: BTreeSet<DriveId> =
+        newest.iter().flat_map(|group| map.groups[group].slots.iter().map(|slot| slot.drive)).collect();
+    assert_eq!(drives, BTreeSet::from([DriveId(3), DriveId(4)]), "only those with room");
+}
+
+#[test]
+fn a_file_system_grows_into_drives_that_were_added() {
+    let mut map = fabric(2);
+    let id = create(&mut map, &request("photos", 1));
+    let sets = |map: &FabricMap| map.volumes[&id].files().expect("it is one").sets.clone();
+    let first = sets(&map);
+    assert!(matches!(plan_set(&map, id), Err(Refusal::NothingToAdd { .. })));
+    add_nodes(&mut map, 3..=4);
+    let change = plan_set(&map, id).expect("there are new drives");
+    let reason = take(&mut map, change);
+    let grown = sets(&map);
+    assert!(matches!(reason, Reason::FileSystemGrown { sets: 2, new_groups: 1.., .. }), "{reason}");
+    assert_eq!(grown[..1], first[..], "files that there are stay where they are");
+    let drives = |set: &[GroupId]| -> BTreeSet<DriveId> {
+        set.iter().flat_map(|group| map.groups[group].slots.iter().map(|slot| slot.drive)).collect()
+    };
+    assert_eq!(drives(&first[0]).len(), 2);
+    assert_eq!(drives(&grown[1]).len(), 4, "new ones lie on all drives");
+    assert!(matches!(plan_set(&map, id), Err(Refusal::NothingToAdd { .. })));
+    let other = volume(&mut map, "v").expect("it fits");
+    assert!(matches!(plan_set(&map, other), Err(Refusal::Unknown { .. })), "a volume has no sets");
+    take(&mut map, Change::BeginDelete(BeginDelete { volume: id, force: false }));
+    assert!(matches!(plan_set(&map, id), Err(Refusal::Deleting { .. })));
+}
+
+#[test]
+fn a_file_system_has_so_many_sets_and_no_more() {
+    let mut map = fabric(2);
+    let id = create(&mut map, &request("photos", 1));
+    let sets = &mut files(map.volumes.get_mut(&id).expect("it is there")).sets;
+    *sets = vec![sets[0].clone(); SETS_MAX - 1];
+    add_nodes(&mut map, 3..=4);
+    let last = plan_set(&map, id).expect("one more");
+    take(&mut map, last);
+    add_nodes(&mut map, 5..=6);
+    let refusal = plan_set(&map, id).unwrap_err();
+    assert!(matches!(refusal, Refusal::TooManySets { .. }), "{refusal}");
+    assert!(refusal.hint().expect("a hint").contains("weft drive evacuate"));
 }
 
 /// What becomes of a volume that is to be found out.

@@ -11,7 +11,7 @@ use weft_membership::{
     HandOver, JoinNode, KeepMember, MoveTarget, Observations, OpenSession, Promote, Rebuild, Rejoin,
     RemoveDrive, RemoveNode, RemoveTarget, Replace, ResizeRequest, RestoreDrive, Survivor, SweepSession,
     TargetObservation, VolumeRequest, apply, check, check_changed, check_step, intents, lost_groups,
-    next_change, plan_file_system, plan_resize, plan_volume,
+    next_change, plan_file_set, plan_file_system, plan_resize, plan_volume,
 };
 use weft_types::TargetId;
 use weft_types::{
@@ -52,6 +52,7 @@ enum Attempt {
     CreateVolume(u64, u8, bool, bool),
     CreateFileSystem(u8, usize, bool),
     Resize(Pick, u64),
+    AddFileSet(Pick, bool),
     Delete(Pick, bool),
     FinishDelete(Pick),
     Open(Pick, u8, bool),
@@ -88,6 +89,7 @@ fn attempt() -> impl Strategy<Value = Attempt> {
             .prop_map(|(s, c, t, n)| Attempt::CreateVolume(s << 20, c, t, n)),
         1 => (0u8..4, 0usize..4, any::<bool>()).prop_map(|(c, s, n)| Attempt::CreateFileSystem(c, s, n)),
         2 => (pick(), 1u64..600).prop_map(|(v, s)| Attempt::Resize(v, s << 20)),
+        2 => (pick(), any::<bool>()).prop_map(|(v, n)| Attempt::AddFileSet(v, n)),
         1 => (pick(), any::<bool>()).prop_map(|(v, f)| Attempt::Delete(v, f)),
         1 => pick().prop_map(Attempt::FinishDelete),
         3 => (pick(), 0u8..3, any::<bool>()).prop_map(|(v, m, p)| Attempt::Open(v, m, p)),
@@ -219,6 +221,11 @@ fn change(map: &FabricMap, attempt: &Attempt, serial: u32) -> Option<Change> {
             let request =
                 ResizeRequest { volume: volume(*v)?, size_bytes: *bytes, domain: FailureDomain::Drive };
             plan_resize(map, &GroupIndex::of(map), &request, &BTreeSet::new()).ok()?
+        }
+        Attempt::AddFileSet(v, by_node) => {
+            let domain = if *by_node { FailureDomain::Node } else { FailureDomain::Drive };
+            let none = BTreeSet::new();
+            plan_file_set(map, &GroupIndex::of(map), (volume(*v)?, domain), &none, &none).ok()?
         }
         Attempt::Delete(v, force) => Change::BeginDelete(BeginDelete { volume: volume(*v)?, force: *force }),
         Attempt::FinishDelete(v) => Change::FinishDelete(FinishDelete { volume: volume(*v)? }),

@@ -348,7 +348,7 @@ mod tests {
         let number = if operation.changes() { number } else { 0 };
         let request =
             FileRequest { session: SessionId(3), number, answered: number.saturating_sub(2), operation };
-        let limits = Limits { is_full: false, is_kept: false };
+        let limits = Limits::default();
         let decision = decide(tables, &request, FileTime::from_us(number), limits);
         decision.changes.iter().for_each(|change| tables.apply(change));
         model.judge(&request.operation, &decision.answer).unwrap();

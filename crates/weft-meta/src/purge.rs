@@ -11,7 +11,7 @@ use std::time::Duration;
 use weft_client::{AttachMode, AttachOptions, ClientError, Fabric, FileLayout, FileSystem};
 use weft_rt::sync::join_all;
 use weft_rt::{sleep, wall_clock_us};
-use weft_rules::{Mutation, mutated};
+use weft_rules::{Mutation, Path, mark, mutated};
 use weft_types::{BLOCK_SIZE, FileKind, FileTime, InodeNumber, with_causes};
 
 /// How often it is looked for such files.
@@ -118,6 +118,7 @@ async fn give_back(shard: &Shard<VolumeMedium>, files: &FileSystem, orphan: &Ino
     if attributes.kind == FileKind::Regular && orphan.reserved_end > 0 {
         let layout = FileLayout::decode(&attributes.layout).map_err(ClientError::Layout)?;
         let file = files.file(attributes.inode.0, layout)?;
+        mark(Path::Purged);
         let end = orphan.reserved_end.next_multiple_of(BLOCK_SIZE as u64).min(file.size_max());
         if !mutated(Mutation::PurgedWithData) {
             file.discard(0, end.min(NEAR_BYTES)).await?;

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use weft_rt::sync::Notify;
 use weft_rt::{Instant, now, random_u64, timeout};
-use weft_rules::{Mutation, mutated};
+use weft_rules::{Mutation, Path, mark, mutated};
 use weft_types::limits::RECALLS_MAX;
 use weft_types::{InodeNumber, SessionId};
 use weft_wire::files::{Answer, FileRequest, HoldMode, NameIn, Operation, Recall};
@@ -231,6 +231,11 @@ impl Recalls {
         let asked = of.get_mut(&session).into_iter().flatten();
         let due = asked.filter(|(_, asked)| asked.sent.is_none_or(|sent| sent.elapsed() >= AGAIN_AFTER));
         let taken = due.take(RECALLS_MAX as usize).map(|(number, asked)| {
+            mark(match (asked.sent, asked.keeps) {
+                (Some(_), _) => Path::RecalledAgain,
+                (None, HoldMode::Write) => Path::WriterAsked,
+                (None, _) => Path::LeaseRecalled,
+            });
             asked.sent = Some(now());
             Recall { number: *number, inode: asked.inode, keeps: asked.keeps }
         });

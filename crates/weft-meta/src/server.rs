@@ -152,6 +152,11 @@ impl ShardServer {
             }
             stays
         });
+        for (key, served) in shards.iter() {
+            if let Some(shard) = &*served.shard.borrow() {
+                self.tell_newest_set(key.0, shard);
+            }
+        }
         for (key, volume) in named {
             shards.entry(key).or_insert_with(|| {
                 let served = Rc::new(Served {
@@ -165,6 +170,15 @@ impl ShardServer {
                 spawn(self.clone().keep(key, served.clone()));
                 served
             });
+        }
+    }
+
+    /// Tells a shard the set that new inodes lie in, as the target's map has it.
+    fn tell_newest_set(&self, file_system: VolumeId, shard: &Shard<VolumeMedium>) {
+        let map = self.target.map();
+        let listed = map.as_ref().and_then(|map| map.volumes.get(&file_system));
+        if let Some(layout) = listed.and_then(FileLayout::default_of) {
+            shard.use_set(layout.set);
         }
     }
 
@@ -192,6 +206,7 @@ impl ShardServer {
                 Either::Left(Ok(shard)) => {
                     pause = RETRY_FIRST;
                     let (file_system, shard_number) = (key.0.0, key.1);
+                    self.tell_newest_set(key.0, &shard);
                     tracing::info!(file_system, shard = shard_number, "the shard is served here");
                     *served.shard.borrow_mut() = Some(shard.clone());
                     served.trouble.replace(None);

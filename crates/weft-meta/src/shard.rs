@@ -22,7 +22,7 @@ use std::rc::Rc;
 use std::time::Duration;
 use weft_rt::sync::Notify;
 use weft_rt::{Buf, Instant, now, spawn, timeout, wall_clock_us};
-use weft_rules::{Mutation, mutated};
+use weft_rules::{Mutation, Path, mark, mutated};
 use weft_types::limits::META_BATCH_BLOCKS_MAX;
 use weft_types::{Attributes, BLOCK_SIZE, FileKind, FileTime, InodeNumber, SessionId};
 use weft_wire::Encoder;
@@ -110,6 +110,8 @@ pub(crate) struct Inner<M> {
     pub(crate) tables: RefCell<Tables>,
     /// Who waits for whom.
     pub(crate) recalls: Recalls,
+    /// The set of groups that new inodes lie in.
+    newest_set: Cell<u8>,
     lock_waits: LockWaits,
     pub(crate) waits: Waits,
     pub(crate) table_check: RunningCheck,
@@ -224,8 +226,15 @@ impl<M: Medium> Shard<M> {
         let superblock = newest([a, b])?;
         let mut tables = Tables::default();
         let (tree, used) = Tree::load(&medium, &superblock, &mut tables).await?;
-        let apply = |changes: &[Change]| changes.iter().for_each(|change| tables.apply(change));
+        let mut replayed = 0;
+        let apply = |changes: &[Change]| {
+            replayed += changes.len();
+            changes.iter().for_each(|change| tables.apply(change));
+        };
         let log = Log::replay(&medium, &superblock, apply).await?;
+        if replayed > 0 {
+            mark(Path::ShardReplayed);
+        }
         if tables.shard().is_none_or(|record| record.number != superblock.name.shard) {
             let reason = format!("they are none of shard {}", superblock.name.shard);
             return Err(MetaError::damaged("the tables", superblock.block(), reason));
@@ -241,6 +250,7 @@ impl<M: Medium> Shard<M> {
             medium,
             tables: RefCell::new(tables),
             recalls: Recalls::default(),
+            newest_set: Cell::new(0),
             lock_waits: LockWaits::default(),
             waits: Waits::default(),
             table_check: RunningCheck::default(),
@@ -374,6 +384,7 @@ impl<M: Medium> Shard<M> {
             (changes, is_all)
         };
         if !changes.is_empty() {
+            mark(Path::SessionForgotten);
             inner.change(&changes);
             inner.follow_holds();
             inner.prove().await?;
@@ -447,6 +458,12 @@ impl<M: Medium> Shard<M> {
     /// What it has done since it was opened.
     pub fn counters(&self) -> ShardCounters {
         self.inner().counters.get()
+    }
+
+    /// New inodes lie in this set of groups from now on: by its place among those of the file system. A shard
+    /// that was opened begins with the first one.
+    pub fn use_set(&self, newest: u8) {
+        self.inner().newest_set.set(newest);
     }
 
     /// Ends the shard: operations that wait fail with [`MetaError::Closed`].
@@ -542,7 +559,8 @@ impl<M: Medium> Inner<M> {
     fn decide(&self, request: &FileRequest) -> Decision {
         let now = FileTime::from_us(wall_clock_us());
         let is_kept = self.recalls.is_kept_from(&self.tables.borrow(), request);
-        decide(&self.tables.borrow(), request, now, Limits { is_full: self.medium.is_full(), is_kept })
+        let (is_full, newest_set) = (self.medium.is_full(), self.newest_set.get());
+        decide(&self.tables.borrow(), request, now, Limits { is_full, is_kept, newest_set })
     }
 
     /// Decides an operation as soon as it may be decided. An operation that changes something needs room
@@ -592,8 +610,10 @@ impl<M: Medium> Inner<M> {
             let is_locked = wanted_lock.is_some_and(|wanted| self.is_locked(wanted));
             if let (true, Some(wanted)) = (is_locked, wanted_lock) {
                 if self.is_deadlock(wanted, waits_for_lock.is_some(), &mut would_wait_from) {
+                    mark(Path::DeadlockRefused);
                     return Ok(Ok(Decision::refused(FileError::Deadlock)));
                 }
+                mark(Path::LockWaited);
                 waits_for_lock.get_or_insert_with(|| self.lock_waits.begin(wanted));
             }
             if in_the_way.is_empty() && !is_kept && !is_locked && !asked.iter().flatten().any(is_open) {

@@ -103,6 +103,19 @@ paths! {
     Rebuilt "rebuilt" "A member that is gone is replaced by another drive."
     OpenedUnsaid "opened-unsaid" "A file opens to read by the lease of its directory alone (F4)."
     WrittenBeside "written-beside" "A mount writes a file that others write at the same time (F7)."
+    AnsweredAgain "answered-again" "A shard gives a kept answer to an operation that came again (F1)."
+    ShardReplayed "shard-replayed" "A server opens a shard with changes that are in its log only (F2)."
+    LeaseRecalled "lease-recalled" "A shard asks a session to give back what it holds of an inode (F4)."
+    RecalledAgain "recalled-again" "It asks once more, since nothing was given back for a while (F4)."
+    WriterAsked "writer-asked" "A shard asks who writes a file for its size and times (F4)."
+    SessionForgotten "session-forgotten" "A shard takes back what a session that is over has held (F5)."
+    GrowthTold "growth-told" "A mount tells a shard that a file that several write has grown (F7)."
+    LeavingsZeroed "leavings-zeroed" "Zeroes are put behind the end of a file before it grows over them (F8)."
+    Purged "purged" "The data of a file without a name are given back (F9)."
+    LockWaited "lock-waited" "An owner waits for a lock that another one has (F11)."
+    DeadlockRefused "deadlock-refused" "An owner is refused that would wait for itself (F11)."
+    WriteBackLost "write-back-lost" "Data that were kept to be written later cannot be written (F14)."
+    SessionRenewed "session-renewed" "A mount whose session is over takes a new one (F14)."
 }
 
 /// A read that a replica has answered.

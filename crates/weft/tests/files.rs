@@ -95,6 +95,61 @@ fn files_live_through_the_death_of_the_node_that_serves_their_names() {
     bed.ok(&["down"]);
 }
 
+/// Drives of a new node take new files once the file system has grown; the files of before stay as they are.
+#[test]
+fn a_file_system_grows_into_a_new_node() {
+    let bed = Bed::new("files-grow");
+    bed.up(2, 1);
+    bed.ok(&["fs", "create", "home"]);
+    wait_until("the shards are served", || !server(&bed).is_empty());
+    let content = sample(6 * MIB, 3);
+    fs::write(bed.path("file"), &content).expect("written");
+    bed.ok(&["fs", "put", "home", "file", "/old"]);
+    let sets = |bed: &Bed| {
+        let shown = bed.json(&["fs", "show", "home"]);
+        shown["file_system"]["sets"].as_array().expect("a list").len()
+    };
+    let nothing = bed.weft(&["fs", "grow", "home"]);
+    assert!(nothing.code == 0 && nothing.err.contains("uses all drives of its pool"), "{nothing:?}");
+    let fabric = bed.json(&["status"])["fabric"].as_str().expect("an id").to_owned();
+    bed.ok(&["drive", "format", "new.img", "--size", "256MiB", "--fabric-id", &fabric]);
+    let (manager, listen) = (format!("127.0.0.1:{}", bed.port), format!("127.0.0.1:{}", bed.port + 20));
+    let args = ["node", "run", "--name", "node-3", "--manager", &manager, "--listen", &listen];
+    let node = bed.spawn(&[&args[..], &["--drive", "new.img"]].concat());
+    let drives = |bed: &Bed| bed.json(&["drive", "list"])["drives"].as_array().expect("a list").clone();
+    wait_until("its drive is there", || drives(&bed).len() == 3);
+    assert!(bed.ok(&["fs", "grow", "home", "--dry-run"]).contains("would be made over"));
+    assert_eq!(sets(&bed), 1);
+    assert!(bed.ok(&["fs", "grow", "home"]).contains("are made over"));
+    assert_eq!(sets(&bed), 2);
+    let used = |bed: &Bed| {
+        let of_node = |drive: &&serde_json::Value| drive["node"] == "node-3";
+        drives(bed).iter().find(of_node).and_then(|drive| drive["usage"]["used_bytes"].as_u64()).unwrap_or(0)
+    };
+    let before = used(&bed);
+    // Each has a few objects, and one group in three is on the new drive.
+    for n in 0..8 {
+        bed.ok(&["fs", "put", "home", "file", &format!("/new-{n}")]);
+    }
+    wait_until("the new drive has data", || used(&bed) >= before + MIB as u64);
+    for name in ["/old", "/new-0", "/new-7"] {
+        bed.ok(&["fs", "get", "home", name, "back", "--force"]);
+        assert!(fs::read(bed.path("back")).expect("it is there") == content, "{name}");
+    }
+    assert!(bed.ok(&["fs", "check", "home"]).starts_with("sound: "));
+    // The servers of names are others after a start, and make files there as well.
+    bed.ok(&["down"]);
+    assert_eq!(node.end("TERM"), Some(0));
+    bed.ok(&["up", "--detach"]);
+    let _node = bed.spawn(&[&args[..], &["--drive", "new.img"]].concat());
+    bed.await_health("healthy");
+    wait_until("the shards are served again", || !server(&bed).is_empty());
+    bed.ok(&["fs", "put", "home", "file", "/later"]);
+    bed.ok(&["fs", "rm", "home", "/old", "/new-0", "/later"]);
+    assert!(bed.ok(&["fs", "check", "home"]).starts_with("sound: "));
+    bed.ok(&["down"]);
+}
+
 /// A pool is filled with files: names can still be removed, and nothing new comes until there is space.
 #[test]
 fn files_are_removed_from_a_full_pool() {

@@ -29,6 +29,7 @@ variants!(ApiRequest {
     FsCreate,
     FsList,
     FsShow,
+    FsGrow,
     FsDelete,
     SessionEnd,
     FabricCheck,
@@ -162,6 +163,7 @@ fn file_systems() -> Vec<ApiRequest> {
         create,
         ApiRequest::FsList {},
         ApiRequest::FsShow { name: name.clone() },
+        ApiRequest::FsGrow { name: name.clone(), dry_run: true },
         ApiRequest::FsDelete { name, force: true, dry_run: true },
         ApiRequest::VolumeList { all: true },
     ]

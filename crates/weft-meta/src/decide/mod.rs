@@ -18,7 +18,7 @@ use crate::recalls::in_the_way;
 use crate::record::{KeptAnswer, encode_number};
 use crate::tables::Tables;
 use draft::Draft;
-use weft_rules::{Mutation, mutated};
+use weft_rules::{Mutation, Path, mark, mutated};
 use weft_types::FileTime;
 use weft_types::limits::FILE_OPERATIONS_MAX;
 use weft_wire::files::{Answer, FileError, FileRequest, Operation};
@@ -46,6 +46,8 @@ pub struct Limits {
     pub is_full: bool,
     /// What it wants is kept free for another session.
     pub is_kept: bool,
+    /// The set of groups that new inodes lie in, by its place among those of the file system.
+    pub newest_set: u8,
 }
 
 /// What an operation does to these tables at this time.
@@ -57,7 +59,7 @@ pub struct Limits {
 /// numbers waiting (F4).
 pub fn decide(tables: &Tables, request: &FileRequest, now: FileTime, limits: Limits) -> Decision {
     if !request.operation.changes() {
-        let mut draft = Draft::new(tables, request.session, now);
+        let mut draft = Draft::new(tables, request.session, now, limits.newest_set);
         let answer = carry_out(&mut draft, &request.operation).unwrap_or_else(Answer::Failed);
         let answer = draft.with_what_lasts(answer);
         debug_assert!(draft.changes.is_empty(), "{:?} changes something", request.operation);
@@ -74,13 +76,14 @@ pub fn decide(tables: &Tables, request: &FileRequest, now: FileTime, limits: Lim
         && !mutated(Mutation::NoAnswers)
     {
         let kept = KeptAnswer::decode(kept).expect("values are checked");
+        mark(Path::AnsweredAgain);
         return match kept.of == of {
             true => Decision { changes: Vec::new(), answer: kept.answer },
             // Two operations have one number: their client has lost count.
             false => Decision::refused(FileError::OutOfOrder),
         };
     }
-    let mut draft = Draft::new(tables, request.session, now);
+    let mut draft = Draft::new(tables, request.session, now, limits.newest_set);
     let is_in_the_way = !mutated(Mutation::LeaseNotRecalled) && !in_the_way(tables, request).is_empty();
     let carried_out = match () {
         () if is_in_the_way || limits.is_kept => Err(FileError::Busy),

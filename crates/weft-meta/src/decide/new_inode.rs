@@ -3,6 +3,7 @@
 use super::draft::Draft;
 use crate::key::Key;
 use crate::record::{Entry, Inode, Part, ShardRecord};
+use weft_layout::FileLayout;
 use weft_types::limits::{FILE_BYTES_MAX, LINK_TARGET_BYTES_MAX};
 use weft_types::{Attributes, FileKind, InodeNumber};
 use weft_wire::files::{Answer, FileError, HoldMode, NameIn, NewInode};
@@ -120,7 +121,7 @@ impl Draft<'_> {
             modified: self.now,
             changed: self.now,
             born: self.now,
-            layout: directory.attributes.layout,
+            layout: FileLayout::in_set(directory.attributes.layout, self.newest_set),
             revision: 1,
         };
         Ok(Inode {
