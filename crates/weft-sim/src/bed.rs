@@ -872,9 +872,7 @@ impl Bed {
         width: u32,
         thin: bool,
     ) {
-        while self.map().await.drives.len() < self.shape.nodes * self.shape.drives {
-            sleep(Duration::from_millis(50)).await;
-        }
+        self.all_drives_are_there().await;
         let request = ApiRequest::VolumeCreate {
             name: name.into(),
             size_bytes,
@@ -892,15 +890,20 @@ impl Bed {
         }
     }
 
+    /// Waits until the map has all drives.
+    pub async fn all_drives_are_there(&self) {
+        while self.map().await.drives.len() < self.shape.nodes * self.shape.drives {
+            sleep(Duration::from_millis(50)).await;
+        }
+    }
+
     /// Creates a file system of one shard, once all drives have joined and all nodes have said that they know
     /// of such. Stripe units are as small as those of volumes.
     ///
     /// # Panics
     /// If the manager refuses it.
     pub async fn create_file_system(&self, name: &str, copies: u8, width: u32) {
-        while self.map().await.drives.len() < self.shape.nodes * self.shape.drives {
-            sleep(Duration::from_millis(50)).await;
-        }
+        self.all_drives_are_there().await;
         let request = ApiRequest::FsCreate {
             name: name.into(),
             protection: weft_types::Protection::mirror(copies),

@@ -100,7 +100,7 @@ impl Plan {
             rebuilds,
         };
         let count = FAULTS.0 + dice.below(FAULTS.1 - FAULTS.0 + 1);
-        let faults = draw(&mut dice, count as usize, &scene);
+        let mut faults = draw(&mut dice, count as usize, &scene);
         let calm_cut = dice.once_in(CALM_CUT_ONCE_IN).then(|| {
             let (to, from) = dice.one_of(&[(true, true), (true, false), (false, true)]);
             CalmCut { node: dice.index(shape.nodes), clients: 1 + dice.index(2), to, from }
@@ -115,6 +115,11 @@ impl Plan {
         // One that would have shared the volume, and another one: faults strike one of them at least.
         let (sharers, filers) = if dice.once_in(FILES_ONCE_IN) { (sharers - 1, 2) } else { (sharers, 0) };
         lanes_of.extend(lanes(&mut dice, filers / 2));
+        // Nodes have got other drives since the faults were drawn: each of them, and each part, is struck.
+        if shape.parts > 1 {
+            let struck = faults.iter_mut().filter_map(|planned| planned.fault.drive_mut());
+            struck.for_each(|drive| *drive = dice.index(shape.drives));
+        }
         Plan { seed, shape, rates, sharers, loners, filers, lanes: lanes_of, habits, faults, calm_cut }
     }
 

@@ -61,6 +61,43 @@ async fn held(bed: &Rc<Bed>) -> BTreeSet<VolumeId> {
     held
 }
 
+/// A file system grows into a drive while a client has it attached: the client waits for a map that has the
+/// set in which another one has written a file.
+#[test]
+fn a_file_in_a_set_that_a_client_does_not_know_yet_is_read_as_soon_as_it_does() {
+    Sim::new(3).block_on(async {
+        let _know_files = KnowFiles::begin();
+        let bed = Bed::start(shape()).await;
+        bed.all_drives_are_there().await;
+        bed.evacuate(3, 0, false).await;
+        bed.create_file_system("files", 2, 2).await;
+        bed.evacuate(3, 0, true).await;
+        let (old, new) = (mount(&bed, "old").await, mount(&bed, "new").await);
+        let before = old.default_layout().expect("it is there");
+        let grow = ApiRequest::FsGrow { name: "files".into(), dry_run: false };
+        let ApiAnswer::FileSystem { file_system, warnings, .. } = bed.api(grow).await else { panic!() };
+        assert_eq!((file_system.sets.len(), warnings), (2, vec![]));
+        // Both hear of it a moment later.
+        let layout = FileLayout { set: 1, ..before };
+        assert_eq!(old.default_layout().expect("it is there"), before, "it has the map of before");
+        let content: Vec<u8> = (0..40 * BLOCK).map(|at| at as u8).collect();
+        write(&new.file(5, layout).expect("it fits"), 0, content.clone()).await;
+        assert!(bytes(&old.file(5, layout).expect("it fits"), 0, 40 * BLOCK).await == content);
+        assert_eq!(old.default_layout().expect("it is there"), layout);
+        // One that no map has is waited for as long as a request may take.
+        let none = FileLayout { set: 2, ..before };
+        let fabric = Fabric::connect(&bed.managers(), "c").await.expect("there is a manager");
+        let io_timeout = Duration::from_secs(2);
+        let options = AttachOptions { mode: AttachMode::Shared, io_timeout, ..Default::default() };
+        let files = fabric.attach_file_system("files", options).await.expect("it attaches");
+        let began = now();
+        let read = files.file(5, none).expect("it may be there later").read(0, BLOCK).await;
+        assert!(matches!(read, Err(ClientError::Layout(_))), "{read:?}");
+        assert!(began.elapsed() >= io_timeout);
+        assert!(files.file(5, FileLayout { set: 64, ..before }).is_err(), "there are never so many");
+    });
+}
+
 #[test]
 fn inodes_never_touch_each_others_blocks_and_what_is_deleted_is_given_back() {
     Sim::new(1).block_on(async {

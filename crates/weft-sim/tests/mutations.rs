@@ -46,5 +46,15 @@ fn unbroken_rules_hold() {
 }
 
 /// Found within a second or two each.
-const QUICK: &[&str] =
-    &["commit-without-flush", "no-lease", "older-write-taken", "room-held", "vouched-by-any"];
+const QUICK: &[&str] = &[
+    "commit-without-flush",
+    "no-lease",
+    "older-write-taken",
+    "room-held",
+    "vouched-by-any",
+    "sibling-renews",
+    "part-unchecked",
+    "no-answers",
+    "lease-not-recalled",
+    "names-kept",
+];

@@ -269,6 +269,24 @@ pub enum Fault {
 }
 
 impl Fault {
+    /// The drive of its node that it strikes, if it strikes one.
+    pub fn drive_mut(&mut self) -> Option<&mut usize> {
+        match self {
+            Fault::SlowDrive { drive, .. }
+            | Fault::StuckDrive { drive, .. }
+            | Fault::HungDrive { drive, .. }
+            | Fault::MissingDrive { drive, .. }
+            | Fault::PulledDrive { drive, .. }
+            | Fault::DriveError { drive, .. }
+            | Fault::Unreadable { drive, .. }
+            | Fault::Rot { drive, .. }
+            | Fault::RotInMetadata { drive, .. }
+            | Fault::Replace { drive, .. }
+            | Fault::Evacuate { drive, .. } => Some(drive),
+            _ => None,
+        }
+    }
+
     /// The name of its kind.
     pub fn name(&self) -> &'static str {
         match self {

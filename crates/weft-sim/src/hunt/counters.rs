@@ -62,7 +62,8 @@ pub async fn run() -> Result<(), String> {
         stage.trouble_a_node(200, 4).await;
     }
     stage.heal();
-    scene.finish().await
+    scene.finish().await?;
+    stage.check().await
 }
 
 impl Scene {

@@ -54,7 +54,7 @@ pub async fn run() -> Result<(), String> {
             ));
         }
     }
-    Ok(())
+    stage.check().await
 }
 
 /// Changes something: names, attributes or sizes, by operations of one mount.

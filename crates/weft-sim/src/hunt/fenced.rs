@@ -38,10 +38,14 @@ pub async fn run() -> Result<(), String> {
     let read = reader.run(move |files| async move { files.read(handle, BLOCK, BLOCK).await });
     match timeout(READS_WITHIN, read).await {
         Ok(Ok(Ok(bufs))) if bufs.is_empty() => {
-            Err("a mount that was cut off finds the end of before, after another one has written".to_owned())
+            return Err(
+                "a mount that was cut off finds the end of before, after another one has written".to_owned()
+            );
         }
-        _ => Ok(()),
+        _ => {}
     }
+    stage.heal();
+    stage.check().await
 }
 
 /// A mount is alone, and its kernel keeps that there is no such name. Another one makes it.

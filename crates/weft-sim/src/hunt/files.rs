@@ -31,12 +31,16 @@ pub async fn run_shared() -> Result<(), String> {
 }
 
 async fn run_as(habits: Habits) -> Result<(), String> {
-    let stage = FilesStage::set().await;
+    let stage = FilesStage::set_to_grow().await;
     let client = FilesClient::start(&stage.bed, FILES, habits, 0);
     for _ in 0..3 + random_below(4) {
         sleep(Duration::from_millis(200 + random_below(1_500))).await;
         stage.trouble_a_node(200, 4).await;
+        if random_below(2) == 0 {
+            stage.grow().await;
+        }
     }
     stage.heal();
-    client.finish().await
+    client.finish().await?;
+    stage.check().await
 }

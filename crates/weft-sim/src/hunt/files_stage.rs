@@ -2,11 +2,14 @@
 
 use super::stage::Stage;
 use crate::bed::KnowFiles;
+use crate::check::tables;
 use crate::mounts::{Died, Station};
 use std::ops::Deref;
 use std::rc::Rc;
 use std::time::Duration;
+use weft_api::ApiRequest;
 use weft_fs::{Files, FsError};
+use weft_rt::{random_below, sim, timeout};
 use weft_types::{BLOCK_SIZE, FileKind};
 use weft_wire::files::NewInode;
 
@@ -43,9 +46,41 @@ impl FilesStage {
         FilesStage { stage, _know_files: know_files }
     }
 
+    /// One in which one node's drive came after the file system was made, as often as not: it can grow.
+    pub async fn set_to_grow() -> FilesStage {
+        let know_files = KnowFiles::begin();
+        let stage = Stage::set_with_sessions(3, 2, 300).await;
+        let comes_later = random_below(2) == 0;
+        if comes_later {
+            stage.bed.all_drives_are_there().await;
+            stage.bed.evacuate(2, 0, false).await;
+        }
+        stage.bed.create_file_system(FILES, 2, 1).await;
+        if comes_later {
+            stage.bed.evacuate(2, 0, true).await;
+        }
+        FilesStage { stage, _know_files: know_files }
+    }
+
+    /// Has the file system grow, if it can now.
+    pub async fn grow(&self) {
+        let request = ApiRequest::FsGrow { name: FILES.into(), dry_run: false };
+        if let Ok(Err(error)) = timeout(PATIENCE, self.stage.bed.try_api(&request)).await {
+            sim::tell(|| format!("management: {error}"));
+        }
+    }
+
     /// A mount of it on the client host of this number.
     pub fn mount(&self, host: usize) -> Rc<Station> {
         Station::start(&self.stage.bed, FILES, host, PATIENCE)
+    }
+
+    /// The file system agrees with itself, as `weft fs check` finds: names, inodes, and the data of files.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub async fn check(&self) -> Result<(), String> {
+        tables::check(&self.stage.bed, FILES).await
     }
 
     /// Mounts of it, each on a client host of its own, from the first one on.

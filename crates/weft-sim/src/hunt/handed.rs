@@ -23,7 +23,7 @@ pub async fn run() -> Result<(), String> {
     done(&first, write_locked).await?;
     first.mount_anew();
     match done(&next, read_locked).await? {
-        VALUE => Ok(()),
+        VALUE => stage.check().await,
         value => Err(format!("{value} is found under a lock, after {VALUE} was written under it")),
     }
 }

@@ -2,7 +2,6 @@
 //! which follow one another as nodes die and are cut off (F1, F2), and sessions end in the middle.
 
 use super::files_stage::{FILES, FilesStage, PATIENCE};
-use crate::check::tables;
 use crate::names::Names;
 use std::time::Duration;
 use weft_rt::{random_below, sleep};
@@ -23,5 +22,5 @@ pub async fn run() -> Result<(), String> {
     }
     stage.heal();
     names.finish().await?;
-    tables::check(&stage.bed, FILES).await
+    stage.check().await
 }

@@ -51,13 +51,18 @@ pub async fn run() -> Result<(), String> {
             };
             done(&writer, write).await?;
         }
-        Ok(())
+        Ok::<(), String>(())
     };
     match race(writes, sleep(WRITES_WITHIN)).await {
-        Either::Left(Ok(())) if read.get() == before => Err("nobody reads while one writes".to_owned()),
-        Either::Left(written) => written,
-        Either::Right(()) => Err(format!("{WRITES} writes take more than {WRITES_WITHIN:?} beside readers")),
+        Either::Left(Ok(())) if read.get() == before => {
+            return Err("nobody reads while one writes".to_owned());
+        }
+        Either::Left(written) => written?,
+        Either::Right(()) => {
+            return Err(format!("{WRITES} writes take more than {WRITES_WITHIN:?} beside readers"));
+        }
     }
+    stage.check().await
 }
 
 async fn make(files: Files) -> Result<u64, FsError> {

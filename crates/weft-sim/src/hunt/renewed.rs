@@ -106,7 +106,7 @@ pub async fn run() -> Result<(), String> {
     }
     let read = done(&other, move |files| async move { files.read(handle, 0, 8).await }).await?;
     match value_of(&read) {
-        OTHER => Ok(()),
+        OTHER => stage.check().await,
         value => {
             Err(format!("beside the lock of another mount {value} was written, by one that had lost it"))
         }

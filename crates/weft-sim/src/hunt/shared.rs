@@ -177,9 +177,11 @@ pub async fn run() -> Result<(), String> {
     let last = scene.clone();
     let read = move |files: Files| async move { last.read(&files, None, 0, end + UNITS).await };
     match scene.found.take() {
-        Some(wrong) => Err(wrong),
-        None => done(&scene.stations[0], read).await.and_then(|()| scene.found.take().map_or(Ok(()), Err)),
+        Some(wrong) => return Err(wrong),
+        None => done(&scene.stations[0], read).await?,
     }
+    scene.found.take().map_or(Ok(()), Err)?;
+    stage.check().await
 }
 
 impl Scene {

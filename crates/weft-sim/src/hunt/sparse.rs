@@ -1,8 +1,7 @@
 //! Files whose data lie further apart than all drives are large: what is found in them, zeroed, cut off and
 //! given back (F8, F9).
 
-use super::files_stage::{BLOCK, FILES, FilesStage, done, plain};
-use crate::check::tables;
+use super::files_stage::{BLOCK, FilesStage, done, plain};
 use crate::mounts::Station;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -56,7 +55,7 @@ pub async fn run() -> Result<(), String> {
     zero_where_nothing_is_reserved(&mounts[0], inode, expected.size * BLOCK).await?;
     done(&mounts[0], |files| async move { files.unlink(InodeNumber::ROOT, NAME).await }).await?;
     sleep(PURGED_WITHIN).await;
-    tables::check(&stage.bed, FILES).await
+    stage.check().await
 }
 
 /// A block that is as likely near as far away.

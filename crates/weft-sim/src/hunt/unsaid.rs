@@ -72,7 +72,8 @@ pub async fn run() -> Result<(), String> {
             }
         }
         _ => both_append(&mounts, home).await,
-    }
+    }?;
+    stage.check().await
 }
 
 /// Both mounts read the file by one handle, and make it longer by another one, at the same time.
