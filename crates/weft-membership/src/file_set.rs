@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use weft_layout::FailureDomain;
 use weft_types::limits::{SETS_MAX, SPAN_GROUPS_MAX};
-use weft_types::{DriveId, FabricMap, FileSystem, Volume, VolumeId, VolumeKind, VolumeState};
+use weft_types::{DriveId, FabricMap, FileSystem, GroupId, Volume, VolumeId, VolumeKind, VolumeState};
 
 /// A file system gets a further set. Made by [`plan_file_set`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -48,13 +48,16 @@ pub fn plan_file_set(
         _ => Stock::plan(map, groups, pool, protection, domain, &no_place)?,
     };
     let newest: BTreeSet<_> = files.sets.last().into_iter().flat_map(|set| set.iter().copied()).collect();
-    let offers_more = stock.groups.iter().any(|group| !newest.contains(group));
-    if newest.len() == SPAN_GROUPS_MAX || !offers_more {
+    let others: Vec<GroupId> = stock.groups.iter().copied().filter(|group| !newest.contains(group)).collect();
+    if others.is_empty() {
         return Err(Refusal::NothingToAdd { name: volume.name.clone() });
     }
+    // A set that has no room for all has those that the newest one lacks.
+    let is_too_long = stock.groups.len() > SPAN_GROUPS_MAX && others.len() >= volume.striping.width as usize;
+    let offered = if is_too_long { others } else { stock.groups };
     let mut next = map.clone();
     add_groups(&mut next, pool, protection, domain, &stock.new_groups)?;
-    let set = SpanPlan::choose(&next, &stock.groups, u64::MAX);
+    let set = SpanPlan::choose(&next, &offered, u64::MAX);
     let change = AddFileSet { file_system, domain, new_groups: stock.new_groups, set };
     add(&mut map.clone(), &change)?;
     Ok(Change::AddFileSet(change))

@@ -7,7 +7,7 @@ use weft_membership::{
     OpenSession, Reason, Refusal, ResizeRequest, SHARDS_DEFAULT, SweepSession, VolumeRequest, apply, check,
     check_changed, check_step, free_blocks, plan_file_set, plan_file_system, plan_resize, plan_volume,
 };
-use weft_types::limits::{SETS_MAX, SHARDS_MAX, SYSTEM_VOLUME_GROUPS_MAX};
+use weft_types::limits::{SETS_MAX, SHARDS_MAX, SPAN_GROUPS_MAX, SYSTEM_VOLUME_GROUPS_MAX};
 use weft_types::{
     AttachMode, BlockCount, DriveId, FabricId, FabricMap, GroupId, ObjectId, PoolId, Protection, SessionId,
     Striping, TargetId, Volume, VolumeId, VolumeKind, VolumeState,
@@ -280,6 +280,23 @@ fn a_file_system_grows_into_drives_that_were_added() {
     assert!(matches!(plan_set(&map, other), Err(Refusal::Unknown { .. })), "a volume has no sets");
     take(&mut map, Change::BeginDelete(BeginDelete { volume: id, force: false }));
     assert!(matches!(plan_set(&map, id), Err(Refusal::Deleting { .. })));
+}
+
+/// A set has no room for all groups of a large pool: a further one has those that the newest one lacks.
+#[test]
+fn a_file_system_of_a_large_pool_grows_as_well() {
+    let mut map = fabric(40);
+    let id = create(&mut map, &request("photos", 1));
+    let newest = |map: &FabricMap| -> BTreeSet<GroupId> {
+        let sets = &map.volumes[&id].files().expect("it is one").sets;
+        sets.last().expect("it has some").iter().copied().collect()
+    };
+    let before = newest(&map);
+    assert_eq!(before.len(), SPAN_GROUPS_MAX);
+    add_nodes(&mut map, 41..=60);
+    let change = plan_set(&map, id).expect("there are new drives");
+    take(&mut map, change);
+    assert!(newest(&map).is_disjoint(&before), "{:?}", newest(&map));
 }
 
 #[test]

@@ -110,8 +110,8 @@ pub(crate) struct Inner<M> {
     pub(crate) tables: RefCell<Tables>,
     /// Who waits for whom.
     pub(crate) recalls: Recalls,
-    /// The set of groups that new inodes lie in.
-    newest_set: Cell<u8>,
+    /// The set of groups that new inodes lie in, once it is known.
+    newest_set: Cell<Option<u8>>,
     lock_waits: LockWaits,
     pub(crate) waits: Waits,
     pub(crate) table_check: RunningCheck,
@@ -250,7 +250,7 @@ impl<M: Medium> Shard<M> {
             medium,
             tables: RefCell::new(tables),
             recalls: Recalls::default(),
-            newest_set: Cell::new(0),
+            newest_set: Cell::new(None),
             lock_waits: LockWaits::default(),
             waits: Waits::default(),
             table_check: RunningCheck::default(),
@@ -460,10 +460,10 @@ impl<M: Medium> Shard<M> {
         self.inner().counters.get()
     }
 
-    /// New inodes lie in this set of groups from now on: by its place among those of the file system. A shard
-    /// that was opened begins with the first one.
+    /// New inodes lie in this set of groups from now on: by its place among those of the file system. Until
+    /// then they lie in that of their directory.
     pub fn use_set(&self, newest: u8) {
-        self.inner().newest_set.set(newest);
+        self.inner().newest_set.set(Some(newest));
     }
 
     /// Ends the shard: operations that wait fail with [`MetaError::Closed`].

@@ -178,7 +178,7 @@ fn what_does_not_fit_is_refused_and_the_last_block_of_all_is_there() {
         let files = mount(&bed, "a").await;
         let layout = files.default_layout().expect("it is there");
         for layout in [
-            FileLayout { set: 1, ..layout },
+            FileLayout { set: 64, ..layout },
             FileLayout { copies: 3, ..layout },
             FileLayout { width: 0, ..layout },
             FileLayout { unit_blocks: 3, ..layout },

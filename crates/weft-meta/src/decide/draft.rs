@@ -14,14 +14,19 @@ pub(super) struct Draft<'t> {
     /// The session that asks.
     pub(super) session: SessionId,
     pub(super) now: FileTime,
-    /// The set of groups that new inodes lie in.
-    pub(super) newest_set: u8,
+    /// The set of groups that new inodes lie in; that of their directory if it is not known.
+    pub(super) newest_set: Option<u8>,
     /// In the order in which they were made; few, so they are searched one by one.
     pub(super) changes: Vec<Change>,
 }
 
 impl<'t> Draft<'t> {
-    pub(super) fn new(tables: &'t Tables, session: SessionId, now: FileTime, newest_set: u8) -> Draft<'t> {
+    pub(super) fn new(
+        tables: &'t Tables,
+        session: SessionId,
+        now: FileTime,
+        newest_set: Option<u8>,
+    ) -> Draft<'t> {
         Draft { tables, session, now, newest_set, changes: Vec::new() }
     }
 

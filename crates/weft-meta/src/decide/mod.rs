@@ -46,8 +46,9 @@ pub struct Limits {
     pub is_full: bool,
     /// What it wants is kept free for another session.
     pub is_kept: bool,
-    /// The set of groups that new inodes lie in, by its place among those of the file system.
-    pub newest_set: u8,
+    /// The set of groups that new inodes lie in, by its place among those of the file system; that of their
+    /// directory if it is not known.
+    pub newest_set: Option<u8>,
 }
 
 /// What an operation does to these tables at this time.

@@ -121,7 +121,7 @@ impl Draft<'_> {
             modified: self.now,
             changed: self.now,
             born: self.now,
-            layout: FileLayout::in_set(directory.attributes.layout, self.newest_set),
+            layout: self.layout_in(directory),
             revision: 1,
         };
         Ok(Inode {
@@ -131,6 +131,12 @@ impl Draft<'_> {
             modified_revision: 0,
             is_unnamed: false,
         })
+    }
+
+    /// The layout of an inode in a directory: as the directory's, in the newest set.
+    fn layout_in(&self, directory: &Inode) -> [u8; FileLayout::BYTES] {
+        let inherited = directory.attributes.layout;
+        self.newest_set.map_or(inherited, |set| FileLayout::in_set(inherited, set))
     }
 
     /// The number of the inode that is made next.
