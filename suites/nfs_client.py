@@ -136,7 +136,7 @@ def content(number):
 
 def large(nfs, folders, mebibytes):
     """A file written by NFS, read everywhere, changed by the other mount, read by NFS; another one as large by the other mount."""
-    data = numbered(mebibytes // WRITES_ONE_OF[nfs.version])
+    data = numbered(max(1, mebibytes // WRITES_ONE_OF[nfs.version]))
     file = nfs.create("/large")
     nfs.write(file, bytes(data))
     nfs.call("fsync", file)
