@@ -227,7 +227,7 @@ def over_io_uring(made, options):
 def thread(made, options):
     """Processor time of a mount's thread for each request: what one mount can reach where the machine has cores for everything else."""
     place = made["places"][0]
-    cpu_s = lambda: processor_s(mount_of(place))
+    cpu_s = lambda: load.processor_s(mount_of(place))
     used = lambda what, per_second, cores: {**row(f"processor time of a mount for each {what}, us"), "value": 1e6 * cores / per_second}
     path, rows = place / "thread", []
     load.fill(load.file(path), FILE_BYTES)
@@ -249,12 +249,6 @@ def mount_of(place):
             if said[1:2] == [b"mount"] and os.fsencode(place) in said:
                 return int(at.name)
     raise fabric.Trouble(f"no process serves {place}")
-
-
-def processor_s(pid):
-    """Processor time that a process has used, in seconds, user and kernel."""
-    fields = pathlib.Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")  # utime and stime of proc(5), counted behind the name
 
 
 def small_files(made, options):

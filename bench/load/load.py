@@ -6,6 +6,7 @@ Every system gets the same jobs. Only the engine differs, where a system is reac
 import dataclasses
 import json
 import os
+import pathlib
 import subprocess
 import tempfile
 
@@ -76,6 +77,12 @@ def measure(reach, workload, size_bytes, seconds, cpu_s=lambda: 0.0, env=None):
     # Not over all of fio's life: some client libraries take seconds to connect and to let go.
     seconds = result["jobs"][0]["job_runtime"] / 1e3 + ramp_s
     return {**figures(result, workload, (system_cpu_s + fio_cpu_s) / seconds), "system_cores": round(system_cpu_s / seconds, 3)}
+
+
+def processor_s(pid):
+    """Processor time that a process has used, in seconds, user and kernel; an OSError if it has ended."""
+    fields = pathlib.Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")  # utime and stime of proc(5), counted behind the name
 
 
 def figures(result, workload, cores):

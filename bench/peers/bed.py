@@ -6,6 +6,7 @@ peer cannot collide with those of the machine, and when the measuring part ends,
 all of its processes and drops all of its mounts. This file never measures anything.
 """
 
+import contextlib
 import os
 import pathlib
 import shutil
@@ -14,6 +15,8 @@ import socket
 import subprocess
 import sys
 import time
+
+import load
 
 # The address of the bed on its own loopback, for systems that refuse 127.0.0.1. From the block for benchmarks (RFC 2544).
 ADDRESS = "198.18.0.1"
@@ -144,14 +147,11 @@ class Place:
 
     def cpu_s(self):
         """Processor time that this system's processes have used, in seconds, user and kernel."""
-        ticks = 0
+        used = 0.0
         for pid in self._pids():
-            try:
-                fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-                ticks += int(fields[11]) + int(fields[12])  # utime and stime of proc(5), counted behind the name
-            except OSError:
-                pass  # It ended meanwhile.
-        return ticks / os.sysconf("SC_CLK_TCK")
+            with contextlib.suppress(OSError):  # It ended meanwhile.
+                used += load.processor_s(pid)
+        return used
 
     def stop(self):
         """Drops the system's mounts, ends its processes, the last started first, and frees its media."""

@@ -1,12 +1,12 @@
-//! What people are asked before something is destroyed, and told of what was changed, or would be.
+//! The question before something is destroyed, and the words about a change or a dry run.
 
 use crate::error::CliError;
 use crate::output::note;
 use std::io::{self, BufRead, IsTerminal, Write};
 use weft_types::SessionId;
 
-/// Asks the user to type a word before something is destroyed. Without a terminal nobody can be asked: then
-/// only `--yes` lets it pass.
+/// Asks the user to type a word before something is destroyed. Without a terminal there is no answer:
+/// then only `--yes` lets it pass.
 ///
 /// # Errors
 /// [`CliError::Refused`] unless the word was typed, or `is_yes`.
@@ -19,7 +19,7 @@ pub(crate) fn confirm(what: &str, word: &str, is_yes: bool) -> Result<(), CliErr
         hint: "pass --yes to do it without being asked, --dry-run to see what would be done".into(),
     };
     if !io::stdin().is_terminal() {
-        return Err(refused(format!("{what} Nobody can be asked whether that is meant")));
+        return Err(refused(format!("{what} There is no terminal to confirm it on")));
     }
     let mut err = io::stderr().lock();
     let mut typed = String::new();
@@ -54,7 +54,7 @@ pub(crate) fn would_be(dry_run: bool) -> &'static str {
     if dry_run { "would be " } else { "" }
 }
 
-/// Notes beside a change: the manager's warnings, and whether it was only a rehearsal.
+/// Prints the manager's warnings about a change, and whether it was a dry run.
 pub(crate) fn note_change(warnings: &[String], dry_run: bool) {
     for warning in warnings {
         note(&format!("warning: {warning}"));

@@ -136,7 +136,7 @@ fn a_file_system_grows_into_new_drives_and_says_if_there_are_none() {
         let before = created(fs_of("photos", 2)).await;
         let grow = |dry_run| ApiRequest::FsGrow { name: "photos".into(), dry_run };
         let grown = async |dry_run| match operate(grow(dry_run)).await {
-            Ok(ApiAnswer::FileSystem { file_system, warnings, dry_run: told }) if told == dry_run => {
+            Ok(ApiAnswer::FileSystem { file_system, warnings, dry_run: answered }) if answered == dry_run => {
                 (file_system.sets, warnings)
             }
             other => panic!("{other:?}"),

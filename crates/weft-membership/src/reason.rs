@@ -73,7 +73,8 @@ pub enum Reason {
     VolumeCreated { volume: VolumeId, name: String, new_groups: usize },
     /// A file system was created, with so many shards and new groups.
     FileSystemCreated { file_system: VolumeId, name: String, shards: usize, new_groups: usize },
-    /// A file system has so many sets now; the newest is of so many groups, some of which are new.
+    /// A file system got a further set: how many sets it has, how many groups the new one has, and how many of
+    /// these were made for it.
     FileSystemGrown { file_system: VolumeId, sets: usize, groups: usize, new_groups: usize },
     /// Shards of a file system are served beside these targets from now on; the sessions of those before
     /// were ended.

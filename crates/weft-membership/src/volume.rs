@@ -166,7 +166,7 @@ impl Stock {
         Self::plan_without(map, index, (pool, protection, domain), absent, &BTreeSet::new())
     }
 
-    /// Likewise, without groups that have a copy on one of the drives that are full.
+    /// As [`Stock::plan`], and offers no group that has a copy on one of the full drives.
     pub(crate) fn plan_without(
         map: &FabricMap,
         index: &GroupIndex,

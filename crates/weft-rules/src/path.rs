@@ -109,7 +109,7 @@ paths! {
     RecalledAgain "recalled-again" "It asks once more, since nothing was given back for a while (F4)."
     WriterAsked "writer-asked" "A shard asks who writes a file for its size and times (F4)."
     SessionForgotten "session-forgotten" "A shard takes back what a session that is over has held (F5)."
-    GrowthTold "growth-told" "A mount tells a shard that a file that several write has grown (F7)."
+    GrowthTold "growth-told" "A mount reports the growth of a file that several mounts write (F7)."
     LeavingsZeroed "leavings-zeroed" "Zeroes are put behind the end of a file before it grows over them (F8)."
     Purged "purged" "The data of a file without a name are given back (F9)."
     LockWaited "lock-waited" "An owner waits for a lock that another one has (F11)."

@@ -84,7 +84,7 @@ fn a_file_in_a_set_that_a_client_does_not_know_yet_is_read_as_soon_as_it_does() 
         write(&new.file(5, layout).expect("it fits"), 0, content.clone()).await;
         assert!(bytes(&old.file(5, layout).expect("it fits"), 0, 40 * BLOCK).await == content);
         assert_eq!(old.default_layout().expect("it is there"), layout);
-        // One that no map has is waited for as long as a request may take.
+        // A request about a set that no map has fails after its timeout.
         let none = FileLayout { set: 2, ..before };
         let fabric = Fabric::connect(&bed.managers(), "c").await.expect("there is a manager");
         let io_timeout = Duration::from_secs(2);

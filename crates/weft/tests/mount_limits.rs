@@ -136,10 +136,10 @@ fn a_full_pool_is_told_to_those_who_write_and_keeps_what_was_synced() {
     assert_sound(&bed);
 }
 
-/// Has a mount accept data for two files, each open three times, and stand still while another mount fills the
-/// pool. For each file it prints the first answer to each handle, and the later ones. It is a process of its
-/// own: a process that is started from this one closes what it inherits, which would wait for the mount that
-/// stands still, and be told in place of the handle.
+/// A mount accepts data for two files, each open three times, and stands still while another mount fills the
+/// pool. For each file this prints the first answer to each handle, and the later ones. It runs in a process of
+/// its own: a process that is started from this one closes the files that it inherits. That close would wait
+/// for the mount that stands still, and get the error in place of the handle.
 const LOSER: &str = "
 import errno, os, signal, sys
 def refusal(call, *args):

@@ -142,7 +142,7 @@ impl Spinner {
 /// Threads of this process that spin now.
 static SPINNING: AtomicUsize = AtomicUsize::new(0);
 
-/// Of so many usable processors one may be kept by a thread that spins; and always one.
+/// Usable processors for each thread that may spin at the same time. One thread may always spin.
 const PROCESSORS_PER_SPIN: usize = 4;
 
 /// The right to spin, until it is dropped: threads of one process that all spin would keep the cores from
@@ -189,9 +189,9 @@ pub(super) fn processors() -> usize {
     })
 }
 
-/// How many processors this process may use: by its affinity, its cpuset, and the processor time of its control
-/// groups, rounded down. It is what counted when the first executor of the process began, before any thread was
-/// bound to fewer of them.
+/// How many processors this process may use: by its affinity, its cpuset, and the processor time of its
+/// control groups, rounded down. It is read once, when the first executor of the process begins: before any
+/// thread is bound to fewer of them.
 pub(super) fn usable() -> usize {
     static USABLE: OnceLock<usize> = OnceLock::new();
     *USABLE.get_or_init(|| available_parallelism().map_or(1, NonZero::get))

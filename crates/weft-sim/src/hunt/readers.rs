@@ -55,7 +55,7 @@ pub async fn run() -> Result<(), String> {
     };
     match race(writes, sleep(WRITES_WITHIN)).await {
         Either::Left(Ok(())) if read.get() == before => {
-            return Err("nobody reads while one writes".to_owned());
+            return Err("the readers do not read while one mount writes".to_owned());
         }
         Either::Left(written) => written?,
         Either::Right(()) => {
