@@ -53,7 +53,7 @@ fn an_older_copy_serves_once_a_person_has_said_so() {
     wait_until("no lease can be in force", || rehearse().code == 0);
     let rehearsal: Value = serde_json::from_str(&rehearse().out).expect("a document");
     assert_eq!((&rehearsal["dry_run"], &rehearsal["older"][0]), (&true.into(), &old.as_str().into()));
-    repair(&named).fails(4, &["Nobody can be asked"]);
+    repair(&named).fails(4, &["There is no terminal"]);
     assert_ne!(bed.json(&["status"])["health"], "healthy", "nothing was changed");
 
     let said = repair(&[&named[..], &["--yes"]].concat());

@@ -71,7 +71,7 @@ fn a_client_whose_session_is_ended_writes_nothing_more() {
     let (client, session) = frozen_client(&bed);
     let import = ["volume", "import", "data", "file", "--force"];
     bed.weft(&import).fails(4, &["data", &session]);
-    bed.weft(&["session", "end", &session]).fails(4, &["Nobody can be asked"]);
+    bed.weft(&["session", "end", &session]).fails(4, &["There is no terminal"]);
     bed.weft(&["session", "end", "data", "--yes"]).fails_as_usage("'data' is no session");
     assert!(bed.ok(&["session", "end", &session, "--dry-run"]).contains("would be ended"));
     bed.weft(&import).fails(4, &["data", &session]);

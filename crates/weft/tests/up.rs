@@ -84,7 +84,7 @@ fn recover(bed: &Bed, dry_run: bool) {
 }
 
 fn destroy(bed: &Bed) {
-    bed.weft(&["down", "--destroy"]).fails(4, &["Nobody can be asked"]);
+    bed.weft(&["down", "--destroy"]).fails(4, &["There is no terminal"]);
     let rehearsal = bed.json(&["down", "--destroy", "--dry-run"]);
     assert_eq!(rehearsal["dry_run"], true);
     assert!(bed.pid("manager").is_some(), "nothing was stopped");
@@ -104,7 +104,7 @@ fn a_volume_grows_is_seen_and_is_deleted() {
     let listed = bed.json(&["volume", "list"]);
     assert_eq!(listed["volumes"][0]["name"], "data");
 
-    bed.weft(&["volume", "delete", "data"]).fails(4, &["Nobody can be asked"]);
+    bed.weft(&["volume", "delete", "data"]).fails(4, &["There is no terminal"]);
     bed.ok(&["volume", "delete", "data", "--dry-run"]);
     bed.ok(&["volume", "show", "data"]);
     bed.ok(&["volume", "delete", "data", "--yes"]);
