@@ -183,12 +183,13 @@ impl FileSystem {
         Ok(groups?.into_iter().collect())
     }
 
-    /// The group that an object of an inode belongs into, by the set of its layout.
+    /// The group that an object of an inode belongs into, by the set of its layout; `None` if this client's
+    /// map has no such set.
     ///
     /// # Errors
-    /// [`ClientError::Fenced`] if the file system is gone, or has no such set.
-    pub fn group_of(&self, set: u8, inode: u64, object: u32) -> Result<GroupId, ClientError> {
-        self.with_listed(|volume| group_of_file(volume, set, inode, object))
+    /// [`ClientError::Fenced`] if the file system is gone.
+    pub fn group_of(&self, set: u8, inode: u64, object: u32) -> Result<Option<GroupId>, ClientError> {
+        self.with_listed(|volume| Some(group_of_file(volume, set, inode, object)))
     }
 
     /// A part of what a group holds of all files, as one up-to-date replica says, in the order of inodes,

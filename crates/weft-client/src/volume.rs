@@ -173,6 +173,16 @@ impl Volume {
         self.0.blocks.space.io.takes_reserve.set(takes);
     }
 
+    /// Blocks of the smallest drive that has a copy of a part of it, as this client's map says.
+    pub fn smallest_drive(&self) -> BlockCount {
+        let session = self.0.attach.session();
+        let map = session.fabric.map();
+        let groups = map.volumes.get(&session.volume).into_iter().flat_map(|volume| volume.groups());
+        let drives = groups.flat_map(|id| map.groups.get(id).into_iter().flat_map(|group| &group.slots));
+        let blocks = drives.filter_map(|slot| Some(map.drives.get(&slot.drive)?.capacity));
+        blocks.min().unwrap_or_default()
+    }
+
     /// Makes `length` bytes at `offset` read as zeroes, and gives back the space of whole blocks.
     ///
     /// # Errors

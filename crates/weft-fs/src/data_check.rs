@@ -52,9 +52,14 @@ impl Mount {
     /// # Errors
     /// If a shard or a group does not answer, or a server is of a release that cannot do it.
     pub async fn check_data(&self, tell: impl Fn(&DataCheck)) -> Result<DataCheck, FsError> {
-        let groups = self.files().groups().map_err(|error| failed(&error))?;
-        let mut check = DataCheck { groups: groups.len(), ..DataCheck::default() };
-        for group in groups {
+        let mut check = DataCheck::default();
+        let mut compared = BTreeSet::new();
+        // Groups that the file system gets meanwhile are compared as well.
+        loop {
+            let groups = self.files().groups().map_err(|error| failed(&error))?;
+            check.groups = groups.len();
+            let Some(group) = groups.into_iter().find(|group| !compared.contains(group)) else { break };
+            compared.insert(group);
             let mut next = Some(None);
             while let Some(from) = next {
                 tell(&check);
@@ -170,10 +175,12 @@ impl Mount {
         for run in runs {
             let belongs =
                 self.files().group_of(layout.set, inode.0, run.object).map_err(|error| failed(&error))?;
-            if belongs != group {
-                let text =
-                    format!("object {} of inode {inode} is in group {group}, not in {belongs}", run.object);
-                return Ok(Some(text));
+            if belongs != Some(group) {
+                let text = format!("object {} of inode {inode} is in group {group}", run.object);
+                return Ok(Some(match belongs {
+                    Some(belongs) => format!("{text}, not in {belongs}"),
+                    None => format!("{text}, its layout names set {}, which is not there", layout.set),
+                }));
             }
             // The last chunk of the run begins with its lowest address.
             let block = (run.blocks.end() - 1) / CHUNK_BLOCKS * CHUNK_BLOCKS;

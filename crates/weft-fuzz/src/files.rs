@@ -198,6 +198,10 @@ impl Medium for Memory {
         Ok(())
     }
 
+    fn reserve_blocks(&self) -> u64 {
+        u64::MAX
+    }
+
     fn is_full(&self) -> bool {
         false
     }

@@ -4,12 +4,17 @@ use crate::error::MetaError;
 use crate::key::Key;
 use crate::medium::Medium;
 use crate::place::{LOG_BLOCK, Places};
+use crate::record::Value;
 use crate::shard::{Inner, Shard};
 use crate::superblock::{FEATURES, FORMAT, Superblock};
 use crate::tree::{Tree, write_pages};
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::rc::Rc;
+use weft_rt::sync::join_all;
 use weft_rt::{Buf, spawn};
+use weft_rules::{Mutation, Path, mark, mutated};
+use weft_types::BLOCK_SIZE;
 
 /// The newest checkpoint, and what the next one begins with. Whoever makes one holds it.
 pub(crate) struct Checkpoint {
@@ -36,16 +41,46 @@ impl Checkpoint {
     }
 }
 
-/// If there is no space, a checkpoint begins when this many blocks of the log are in use. It gives the
-/// blocks before it back, so that the log takes little of the space that is kept for it.
-const FULL_LOG_BLOCKS: u64 = 64;
+/// Pages of items that a step of a checkpoint writes, about. What they replace is free behind it.
+pub(crate) const STEP_PAGES: usize = 128;
 
-/// Begins a checkpoint if a quarter of the log is in use, or some of it where there is no space, and none is
-/// under way.
+/// As many where there is no space.
+const FULL_STEP_PAGES: usize = 16;
+
+/// If there is no space, a checkpoint begins when this many blocks of the log are in use. It gives the
+/// blocks before it back, so that the log takes little of the space that is kept for it. Changes wait where
+/// twice as many lie behind the beginning of the last checkpoint.
+pub(crate) const FULL_LOG_BLOCKS: u64 = 16;
+
+/// What is in the log only needs pages at the next checkpoint, about as many as it has blocks. There must be
+/// space for them also if others have filled the drives in between: so a checkpoint begins when the log has
+/// this part of the reserve, and changes wait while it has twice as much.
+const LOG_SHARE_OF_RESERVE: u64 = 4;
+
+/// Bytes of changes that wait for the log where there is no space, about.
+pub(crate) const FULL_BATCH_BYTES: usize = FULL_LOG_BLOCKS as usize / 2 * BLOCK_SIZE;
+
+/// Free blocks for pages that keep their space unless the drives are full: so many, or this part of the pages
+/// if that is more. A table that becomes much smaller gives back the others.
+const KEPT_PLACES_LEAST: usize = 256;
+const KEPT_PLACES_SHARE: usize = 8;
+
+/// Blocks that a step gives back at most, and runs of these that are under way at the same time.
+const EMPTIED_PER_STEP: usize = 1024;
+const DISCARDS_MAX: usize = 16;
+
+/// How many blocks of the log may be in use before a checkpoint begins: a quarter of it, if the reserve is
+/// large enough.
+pub(crate) fn most_log_blocks(medium: &impl Medium, log_blocks: u32) -> u64 {
+    let share = medium.reserve_blocks() / LOG_SHARE_OF_RESERVE;
+    share.max(FULL_LOG_BLOCKS).min(u64::from(log_blocks) / 4)
+}
+
+/// Begins a checkpoint if much of the log is in use, or some of it where there is no space, and none is under
+/// way.
 pub(crate) fn begin_if_due<M: Medium>(inner: &Rc<Inner<M>>) {
     let used = inner.log_next.get() - inner.log_from.get();
-    let quarter = u64::from(inner.log_blocks) / 4;
-    if used < if inner.medium.is_full() { quarter.min(FULL_LOG_BLOCKS) } else { quarter } {
+    if used < if inner.medium.is_full() { FULL_LOG_BLOCKS } else { inner.most_log_blocks.get() } {
         return;
     }
     let Some(checkpoint) = inner.checkpoint.take() else { return };
@@ -69,56 +104,87 @@ async fn make<M: Medium>(inner: &Rc<Inner<M>>, mut checkpoint: Checkpoint) -> Re
     Ok(())
 }
 
-/// Writes the tables, which change while they are rewritten. So the tree holds each part as it was at some
-/// moment between now and the end, and some of its changes have their place in the log behind `log_next`.
-/// Replaying these puts the same values once more, in their order, and so leads to the same tables. The
-/// superblock waits until all of them are in the log.
+/// Writes the tables in steps, each of which has its own superblock. Only the last one says that the log is
+/// not needed before this checkpoint.
 async fn write<M: Medium>(inner: &Rc<Inner<M>>, checkpoint: &mut Checkpoint) -> Result<(), MetaError> {
     let log_next = inner.log_next.get();
-    let changed = inner.tables.borrow_mut().take_changed();
-    let newest = checkpoint.newest;
-    let number = newest.checkpoint + 1;
-    let items = |from: &Key, to: Option<&Key>| inner.tables.borrow().range(from, to);
-    let rewritten =
-        checkpoint.tree.rewrite(&changed, items, newest.name, number, &mut checkpoint.places).await;
-    write_pages(&inner.medium, rewritten.pages).await?;
-    inner.prove().await?;
-    let generation = inner.medium.generation();
-    let root = rewritten.tree.root();
-    let features = FEATURES;
-    let superblock = Superblock { features, checkpoint: number, generation, log_next, root, ..newest };
-    inner.medium.write(superblock.block(), vec![Buf::from(superblock.encode())]).await?;
-    if inner.medium.is_full() {
-        discard(inner, newest.log_next..log_next, &rewritten.retired).await?;
+    let mut changed = inner.tables.borrow_mut().take_changed();
+    inner.checkpoint_from.set(log_next);
+    // Its groups may have other drives now.
+    inner.most_log_blocks.set(most_log_blocks(&inner.medium, inner.log_blocks));
+    inner.notify();
+    loop {
+        changed = write_step(inner, checkpoint, changed, log_next).await?;
+        if changed.is_empty() {
+            return Ok(());
+        }
+        mark(Path::ShardCheckpointStepped);
     }
-    checkpoint.places.give_back(rewritten.retired);
-    (checkpoint.newest, checkpoint.tree) = (superblock, rewritten.tree);
-    Ok(())
 }
 
-/// Gives back the space of blocks of the log's stream, and of pages, that nothing reads any more. Nothing
-/// is written there before this is over, because until then neither the blocks nor the pages count as
-/// free.
-async fn discard<M: Medium>(
+/// Writes the first of the changes, and returns the others. The tables change while they are rewritten. So
+/// the tree holds each part as it was at some moment since the last step, and some of its changes have their
+/// place in the log behind `log_next`. Replaying these puts the same values once more, in their order, and so
+/// leads to the same tables. The superblock waits until all of them are in the log.
+async fn write_step<M: Medium>(
     inner: &Rc<Inner<M>>,
-    stream: Range<u64>,
-    pages: &[u64],
-) -> Result<(), MetaError> {
+    checkpoint: &mut Checkpoint,
+    changed: BTreeSet<Key>,
+    log_next: u64,
+) -> Result<BTreeSet<Key>, MetaError> {
+    let Checkpoint { newest, tree, places } = checkpoint;
+    let is_full = inner.medium.is_full();
+    let pages = inner.step_pages.get().min(if is_full { FULL_STEP_PAGES } else { usize::MAX });
+    let number = newest.checkpoint + 1;
+    let items = |from: &Key, to: Option<&Key>, is_wanted: &mut dyn FnMut(&Key, &Value) -> bool| {
+        inner.tables.borrow().range(from, to, is_wanted)
+    };
+    let rewritten = tree.rewrite((changed, pages), items, (newest.name, number), places).await;
+    write_pages(&inner.medium, rewritten.pages).await?;
+    inner.prove().await?;
+    let mut superblock = Superblock { features: FEATURES, checkpoint: number, root: tree.root(), ..*newest };
+    if rewritten.rest.is_empty() || mutated(Mutation::StepEndsLog) {
+        (superblock.generation, superblock.log_next) = (inner.medium.generation(), log_next);
+    }
+    inner.medium.write(superblock.block(), vec![Buf::from(superblock.encode())]).await?;
+    places.give_back(rewritten.retired);
+    discard_log(inner, newest.log_next..superblock.log_next).await?;
+    let kept = match inner.medium.is_full() {
+        true => 0,
+        false => KEPT_PLACES_LEAST.max(tree.size().0 as usize / KEPT_PLACES_SHARE),
+    };
+    discard_runs(inner, &places.empty_beyond(kept, EMPTIED_PER_STEP)).await?;
+    *newest = superblock;
+    Ok(rewritten.rest)
+}
+
+/// Gives back the space of a part of the log's stream that nothing reads any more. Nothing is written there
+/// before this is over, because until then it does not count as free.
+async fn discard_log<M: Medium>(inner: &Rc<Inner<M>>, stream: Range<u64>) -> Result<(), MetaError> {
     let ring = u64::from(inner.log_blocks);
     let length = (stream.end - stream.start).min(ring);
     let first = stream.start % ring;
     let until_end = length.min(ring - first);
-    inner.medium.discard(LOG_BLOCK + first, until_end).await?;
-    if length > until_end {
-        inner.medium.discard(LOG_BLOCK, length - until_end).await?;
-    }
-    for page in pages {
-        inner.medium.discard(*page, 1).await?;
+    let runs = [LOG_BLOCK + first..LOG_BLOCK + first + until_end, LOG_BLOCK..LOG_BLOCK + length - until_end];
+    discard_runs(inner, &runs).await
+}
+
+/// Gives back the space of runs of blocks, a few at a time.
+async fn discard_runs<M: Medium>(inner: &Rc<Inner<M>>, runs: &[Range<u64>]) -> Result<(), MetaError> {
+    for some in runs.chunks(DISCARDS_MAX) {
+        let some = some.iter().filter(|run| !run.is_empty());
+        let discards = some.map(|run| inner.medium.discard(run.start, run.end - run.start));
+        join_all(discards).await.into_iter().collect::<Result<(), _>>()?;
     }
     Ok(())
 }
 
 impl<M: Medium> Shard<M> {
+    /// Sets about how many pages of items a checkpoint writes in a step, at least one. Tests use few.
+    pub fn step_by(&self, pages: usize) {
+        self.inner().step_pages.set(pages.max(1));
+    }
+
     /// Makes a checkpoint now: the next server opens the shard without a log to replay.
     ///
     /// # Errors

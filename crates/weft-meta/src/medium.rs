@@ -34,6 +34,9 @@ pub trait Medium: 'static {
     /// Those of [`Medium::write`].
     fn discard(&self, block: u64, count: u64) -> impl Future<Output = Result<(), MediumError>>;
 
+    /// Blocks of space that is kept for this medium and others like it, about.
+    fn reserve_blocks(&self) -> u64;
+
     /// Whether writes take space that is kept for this medium, because there is no other: what would make
     /// the shard larger is refused as long as this is so.
     fn is_full(&self) -> bool;

@@ -1,7 +1,9 @@
 //! A shard that is served: operations in, answers out.
 
 use crate::change::Change;
-use crate::checkpoint::{Checkpoint, Newest, begin_if_due};
+use crate::checkpoint::{
+    Checkpoint, FULL_BATCH_BYTES, FULL_LOG_BLOCKS, Newest, STEP_PAGES, begin_if_due, most_log_blocks,
+};
 use crate::decide::{Decision, Limits, decide};
 use crate::error::MetaError;
 use crate::key::{Key, KeyParts, Table};
@@ -23,7 +25,6 @@ use std::time::Duration;
 use weft_rt::sync::Notify;
 use weft_rt::{Buf, Instant, now, spawn, timeout, wall_clock_us};
 use weft_rules::{Mutation, Path, mark, mutated};
-use weft_types::limits::META_BATCH_BLOCKS_MAX;
 use weft_types::{Attributes, BLOCK_SIZE, FileKind, FileTime, InodeNumber, SessionId};
 use weft_wire::Encoder;
 use weft_wire::files::{Answer, FileError, FileRequest, HoldMode, LockOwner, Operation};
@@ -129,7 +130,13 @@ pub(crate) struct Inner<M> {
     pub(crate) log_from: Cell<u64>,
     /// The block of the stream that is written next.
     pub(crate) log_next: Cell<u64>,
+    /// Where it stood when the last checkpoint began that is made, or under way.
+    pub(crate) checkpoint_from: Cell<u64>,
     pub(crate) log_blocks: u32,
+    /// How many blocks of it are in use at most before a checkpoint begins.
+    pub(crate) most_log_blocks: Cell<u64>,
+    /// Pages of items that a step of a checkpoint writes, about.
+    pub(crate) step_pages: Cell<usize>,
     pub(crate) checkpoint: RefCell<Option<Checkpoint>>,
     pub(crate) counters: Cell<ShardCounters>,
     /// The newest checkpoint.
@@ -207,10 +214,12 @@ pub async fn format_shard(medium: &impl Medium, format: &ShardFormat) -> Result<
         root: None,
     };
     let mut places = Places::around(superblock.first_page(), &Default::default());
-    let keys = [Key::shard()].into();
-    let items = |from: &Key, to: Option<&Key>| tables.range(from, to);
-    let rewritten = Tree::default().rewrite(&keys, items, format.name, 1, &mut places).await;
-    superblock.root = rewritten.tree.root();
+    let mut tree = Tree::default();
+    let all = ([Key::shard()].into(), usize::MAX);
+    let rewritten =
+        tree.rewrite(all, |from, to, wanted| tables.range(from, to, wanted), (format.name, 1), &mut places);
+    let rewritten = rewritten.await;
+    superblock.root = tree.root();
     write_pages(medium, rewritten.pages).await?;
     Ok(medium.write(superblock.block(), vec![Buf::from(superblock.encode())]).await?)
 }
@@ -246,6 +255,7 @@ impl<M: Medium> Shard<M> {
         }
         let places = Places::around(superblock.first_page(), &used);
         let checkpoint = Checkpoint { newest: superblock, tree, places };
+        let most_log_blocks = most_log_blocks(&medium, log.blocks);
         let inner = Rc::new(Inner {
             medium,
             tables: RefCell::new(tables),
@@ -262,7 +272,10 @@ impl<M: Medium> Shard<M> {
             end: RefCell::new(None),
             log_from: Cell::new(superblock.log_next),
             log_next: Cell::new(log.next),
+            checkpoint_from: Cell::new(superblock.log_next),
             log_blocks: log.blocks,
+            most_log_blocks: Cell::new(most_log_blocks),
+            step_pages: Cell::new(STEP_PAGES),
             newest: Cell::new(checkpoint.told()),
             opened: now(),
             checkpoint: RefCell::new(Some(checkpoint)),
@@ -570,7 +583,7 @@ impl<M: Medium> Inner<M> {
     /// # Errors
     /// If the shard has ended. Inside: why it may not be decided at all.
     async fn decide_in_turn<E>(
-        &self,
+        self: &Rc<Inner<M>>,
         request: &FileRequest,
         may_be_decided: &impl Fn() -> Result<(), E>,
     ) -> Result<Result<Decision, E>, MetaError> {
@@ -686,17 +699,25 @@ impl<M: Medium> Inner<M> {
     }
 
     /// Waits until changes may be decided: the log has room for them.
-    async fn wait_for_room(&self) -> Result<(), MetaError> {
+    async fn wait_for_room(self: &Rc<Inner<M>>) -> Result<(), MetaError> {
         loop {
             self.check()?;
-            let used = self.log_next.get() - self.log_from.get();
-            let batch = u64::from(META_BATCH_BLOCKS_MAX);
-            let has_room = used + 2 * batch <= u64::from(self.log_blocks);
-            if has_room && self.waiting.borrow().len() < BATCH_BYTES_MAX / 2 {
+            if self.has_room() {
                 return Ok(());
             }
+            begin_if_due(self);
             self.progress.notified().await;
         }
+    }
+
+    fn has_room(&self) -> bool {
+        let (next, waiting) = (self.log_next.get(), self.waiting.borrow().len());
+        if self.medium.is_full()
+            && (next - self.checkpoint_from.get() >= 2 * FULL_LOG_BLOCKS || waiting >= FULL_BATCH_BYTES)
+        {
+            return false;
+        }
+        next - self.log_from.get() < 2 * self.most_log_blocks.get() && waiting < BATCH_BYTES_MAX / 2
     }
 
     /// Waits until an append or a probe has completed that began after now.

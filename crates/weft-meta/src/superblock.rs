@@ -56,9 +56,10 @@ pub(crate) struct Superblock {
     pub(crate) name: ShardName,
     /// What a release has to know that opens it.
     pub(crate) features: u64,
-    /// Counts checkpoints from 1. The newer of two good slots holds.
+    /// Counts steps of checkpoints from 1. The newer of two good slots holds.
     pub(crate) checkpoint: u64,
-    /// The generation of the server that wrote it.
+    /// No batch of the log from `log_next` on is of a server before this generation. Between the steps of a
+    /// checkpoint it stays as it was, like `log_next`: batches of servers before may be replayed.
     pub(crate) generation: u64,
     /// Blocks of the log.
     pub(crate) log_blocks: u32,

@@ -160,10 +160,16 @@ impl Tables {
         std::mem::take(&mut self.changed)
     }
 
-    /// Items from `from` on and below `to`.
-    pub(crate) fn range(&self, from: &Key, to: Option<&Key>) -> Vec<(Key, Value)> {
+    /// Those items from `from` on and below `to` that are wanted; each of them is asked for, in their order.
+    pub(crate) fn range(
+        &self,
+        from: &Key,
+        to: Option<&Key>,
+        is_wanted: &mut dyn FnMut(&Key, &Value) -> bool,
+    ) -> Vec<(Key, Value)> {
         let range = (Bound::Included(from), to.map_or(Bound::Unbounded, Bound::Excluded));
-        self.items.range(range).map(|(key, value)| (key.clone(), value.clone())).collect()
+        let wanted = self.items.range(range).filter(|(key, value)| is_wanted(key, value));
+        wanted.map(|(key, value)| (key.clone(), value.clone())).collect()
     }
 
     /// The counter that the next inode gets.

@@ -38,7 +38,7 @@ const WRITES_MAX: usize = 4;
 const PAGES_PER_BREATH: usize = 4;
 
 /// Pages below this fill are made one with the next.
-const SPARSE_BYTES: usize = PAGE_ROOM / 4;
+const SPARSE_BYTES: usize = 2 * PAGE_ROOM / 5;
 
 /// Which pages there are: for each level, by a lower bound of their keys. The highest level has one page,
 /// unless there are no items.
@@ -47,14 +47,14 @@ pub(crate) struct Tree {
     levels: Vec<BTreeMap<Key, PageRef>>,
 }
 
-/// What a checkpoint of the tree writes, and what it no longer reaches.
+/// What a step of a checkpoint writes, and what the tree does not reach behind it.
 pub(crate) struct Rewritten {
-    /// The new tree.
-    pub(crate) tree: Tree,
     /// New pages, by block.
     pub(crate) pages: BTreeMap<u64, Vec<u8>>,
     /// Blocks of pages that the new tree does not reach.
     pub(crate) retired: Vec<u64>,
+    /// Changed keys whose items the new tree has as they were, or not at all.
+    pub(crate) rest: BTreeSet<Key>,
 }
 
 impl Tree {
@@ -106,20 +106,19 @@ impl Tree {
         Some(Root { page, level: (self.levels.len() - 1) as u8 })
     }
 
-    /// Makes the tree of the tables, in which these keys have changed since this tree was made. `items` gives
-    /// items of a range; it is asked once for each.
+    /// Puts the first of these keys, which have changed since this tree was made, into it: those whose items
+    /// fill `pages_most` pages, or little more. `items` gives the items of a range that are wanted.
     pub(crate) async fn rewrite(
-        &self,
-        changed: &BTreeSet<Key>,
-        items: impl Fn(&Key, Option<&Key>) -> Vec<(Key, Value)>,
-        name: ShardName,
-        checkpoint: u64,
+        &mut self,
+        (changed, pages_most): (BTreeSet<Key>, usize),
+        items: impl Fn(&Key, Option<&Key>, &mut dyn FnMut(&Key, &Value) -> bool) -> Vec<(Key, Value)>,
+        (name, checkpoint): (ShardName, u64),
         places: &mut Places,
     ) -> Rewritten {
         let mut rewrite =
             Rewrite { name, checkpoint, places, pages: BTreeMap::new(), retired: Vec::new(), made: 0 };
-        let mut levels = self.levels.clone();
-        let mut touched = changed.clone();
+        let levels = &mut self.levels;
+        let (mut touched, mut rest) = (changed, BTreeSet::new());
         let mut level = 0;
         while !touched.is_empty() {
             if level == levels.len() {
@@ -131,17 +130,22 @@ impl Tree {
             let (below, above) = levels.split_at_mut(level);
             touched = match below.last() {
                 None => {
-                    let encoded = |from: &Key, to: Option<&Key>| {
-                        items(from, to).into_iter().map(|(key, value)| encode_item(key, &value)).collect()
+                    let encoded = |from: &Key, to: Option<&Key>, share: &mut Share| {
+                        let items = items(from, to, &mut |key, value| share.takes(key, value.len()));
+                        items.into_iter().map(|(key, value)| encode_item(key, &value)).collect()
                     };
-                    rewrite.level(&mut above[0], 0, &touched, encoded).await
+                    let mut share = Share::of(touched, pages_most);
+                    let moved = rewrite.level(&mut above[0], 0, &mut share, encoded).await;
+                    rest = share.rest();
+                    moved
                 }
                 Some(children) => {
-                    let encoded = |from: &Key, to: Option<&Key>| {
+                    let encoded = |from: &Key, to: Option<&Key>, _: &mut Share| {
                         let range = (Bound::Included(from), to.map_or(Bound::Unbounded, Bound::Excluded));
                         children.range(range).map(|(key, page)| encode_child(key, *page)).collect()
                     };
-                    rewrite.level(&mut above[0], level as u8, &touched, encoded).await
+                    let mut share = Share::all(touched);
+                    rewrite.level(&mut above[0], level as u8, &mut share, encoded).await
                 }
             };
             level += 1;
@@ -152,7 +156,61 @@ impl Tree {
             rewrite.retired.extend(top.values().map(|page| page.block));
         }
         levels.retain(|level| !level.is_empty());
-        Rewritten { tree: Tree { levels }, pages: rewrite.pages, retired: rewrite.retired }
+        Rewritten { pages: rewrite.pages, retired: rewrite.retired, rest }
+    }
+}
+
+/// How much of what has changed a step takes, by its keys in their order.
+struct Share {
+    touched: BTreeSet<Key>,
+    /// Bytes of items that its pages may have yet.
+    room: usize,
+    /// Whether it has an item that has changed: else the next step would be the same.
+    has_some: bool,
+    /// Where the next step begins.
+    rest_from: Option<Key>,
+}
+
+impl Share {
+    fn of(touched: BTreeSet<Key>, pages: usize) -> Share {
+        Share { touched, room: pages.saturating_mul(PAGE_ROOM), has_some: false, rest_from: None }
+    }
+
+    fn all(touched: BTreeSet<Key>) -> Share {
+        Share::of(touched, usize::MAX)
+    }
+
+    /// Whether the new pages have an item. Each item that has not changed stays in its page. One that has,
+    /// and is left for the next step, may lack until then: it is in the log.
+    fn takes(&mut self, key: &Key, value_bytes: usize) -> bool {
+        if self.touched.contains(key) {
+            if self.room == 0 && self.has_some {
+                self.rest_from.get_or_insert_with(|| key.clone());
+            }
+            if self.rest_from.is_some() {
+                return false;
+            }
+            self.has_some = true;
+        }
+        self.room = self.room.saturating_sub(ITEM_HEAD_BYTES + key.bytes().len() + value_bytes);
+        true
+    }
+
+    /// The key that is next behind a part of the level, if the step takes one more.
+    fn next(&mut self, end: Option<&Key>) -> Option<Key> {
+        if self.rest_from.is_some() {
+            return None;
+        }
+        let next = self.touched.range(end?..).next().cloned();
+        if self.room > 0 {
+            return next;
+        }
+        self.rest_from = next;
+        None
+    }
+
+    fn rest(mut self) -> BTreeSet<Key> {
+        self.rest_from.map(|from| self.touched.split_off(&from)).unwrap_or_default()
     }
 }
 
@@ -191,18 +249,18 @@ impl Rewrite<'_> {
         &mut self,
         level: &mut BTreeMap<Key, PageRef>,
         number: u8,
-        touched: &BTreeSet<Key>,
-        encoded: impl Fn(&Key, Option<&Key>) -> Vec<Encoded>,
+        share: &mut Share,
+        encoded: impl Fn(&Key, Option<&Key>, &mut Share) -> Vec<Encoded>,
     ) -> BTreeSet<Key> {
         let mut moved = BTreeSet::new();
-        let mut next = touched.first().cloned();
+        let mut next = share.touched.first().cloned();
         while let Some(key) = next {
-            let range = self.retire(level, &key, &encoded, &mut moved);
+            let range = self.retire(level, (&key, share), &encoded, &mut moved);
             for (bound, page) in self.make(number, &range) {
                 moved.insert(bound.clone());
                 level.insert(bound, page);
             }
-            next = range.end.and_then(|end| touched.range(end..).next().cloned());
+            next = share.next(range.end.as_ref());
             if self.made >= PAGES_PER_BREATH {
                 self.made = 0;
                 breathe().await;
@@ -211,12 +269,13 @@ impl Rewrite<'_> {
         moved
     }
 
-    /// Takes the page of a key out of its level, and those behind it as long as what was taken is little.
+    /// Takes the page of a key out of its level, and those behind it as long as what was taken is little, and
+    /// the step has room.
     fn retire(
         &mut self,
         level: &mut BTreeMap<Key, PageRef>,
-        key: &Key,
-        encoded: &impl Fn(&Key, Option<&Key>) -> Vec<Encoded>,
+        (key, share): (&Key, &mut Share),
+        encoded: &impl Fn(&Key, Option<&Key>, &mut Share) -> Vec<Encoded>,
         moved: &mut BTreeSet<Key>,
     ) -> Filled {
         let bound = level
@@ -238,10 +297,12 @@ impl Rewrite<'_> {
                 moved.insert(bound);
             }
             let following = level.range(from.clone()..).next().map(|(bound, _)| bound.clone());
-            filled.parts.extend(encoded(&from, following.as_ref()));
+            filled.parts.extend(encoded(&from, following.as_ref(), share));
             filled.end = following.clone();
             match following {
-                Some(bound) if filled.bytes() < SPARSE_BYTES => (from, page) = (bound.clone(), Some(bound)),
+                Some(bound) if filled.bytes() < SPARSE_BYTES && share.rest_from.is_none() => {
+                    (from, page) = (bound.clone(), Some(bound));
+                }
                 _ => return filled,
             }
         }

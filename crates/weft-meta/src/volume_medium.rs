@@ -6,7 +6,7 @@ use std::cell::Cell;
 use std::time::Duration;
 use weft_client::{AttachMode, ClientError, Volume};
 use weft_rt::{Buf, Instant, now, sleep};
-use weft_types::BLOCK_SIZE;
+use weft_types::{BLOCK_SIZE, names_reserve};
 
 /// How long after a refusal for want of space only the reserve is tried.
 const FULL_MEMORY: Duration = Duration::from_secs(2);
@@ -80,6 +80,10 @@ impl Medium for VolumeMedium {
     async fn discard(&self, block: u64, count: u64) -> Result<(), MediumError> {
         let (at, length) = (block * BLOCK_SIZE as u64, count * BLOCK_SIZE as u64);
         self.volume.discard(at, length).await.map_err(medium_error)
+    }
+
+    fn reserve_blocks(&self) -> u64 {
+        names_reserve(self.volume.smallest_drive()).0
     }
 
     fn is_full(&self) -> bool {

@@ -90,7 +90,7 @@ fn from_text(text: &str) -> Blocks {
 }
 
 /// Images of shards that former releases have written, the newest one last: that is what this one writes.
-const IMAGES: [&str; 3] = ["shard-1", "shard-1-directories", "shard-1-shared"];
+const IMAGES: [&str; 4] = ["shard-1", "shard-1-directories", "shard-1-shared", "shard-1-log-given-back"];
 
 /// All items as text, values too.
 fn listing(shard: &Shard<Memory>) -> String {

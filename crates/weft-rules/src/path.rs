@@ -104,6 +104,7 @@ paths! {
     OpenedUnsaid "opened-unsaid" "A file opens to read by the lease of its directory alone (F4)."
     WrittenBeside "written-beside" "A mount writes a file that others write at the same time (F7)."
     AnsweredAgain "answered-again" "A shard gives a kept answer to an operation that came again (F1)."
+    ShardCheckpointStepped "shard-checkpoint-stepped" "A checkpoint of a shard takes more than one step (F2)."
     ShardReplayed "shard-replayed" "A server opens a shard with changes that are in its log only (F2)."
     LeaseRecalled "lease-recalled" "A shard asks a session to give back what it holds of an inode (F4)."
     RecalledAgain "recalled-again" "It asks once more, since nothing was given back for a while (F4)."

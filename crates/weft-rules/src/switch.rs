@@ -132,6 +132,7 @@ mutations! {
     SessionNotCheckedAgain, "F1", "session-not-checked-again", "What waited is decided for a dead session.";
     AnswerBeforeAppend, "F2", "answer-before-append", "An answer leaves before the log has it.";
     UnprobedRead, "F2", "unprobed-read", "A read is answered without proof.";
+    StepEndsLog, "F2", "step-ends-log", "A step of a checkpoint gives up the log of those behind it.";
     LeaseNotRecalled, "F4", "lease-not-recalled", "A lease is granted beside one that does not go with it.";
     WriterNotAsked, "F4", "writer-not-asked", "Attributes are answered without the word of who writes.";
     ReadersFirst, "F4", "readers-first", "Who reads is granted that before who waits to write.";

@@ -21,7 +21,9 @@ use crate::tree::UNKNOWN;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use weft_rules::{Mutation, mutated};
-use weft_types::{BlockRange, ChunkIndex, DriveId, GroupId, ObjectId, Version, VolumeId};
+use weft_types::{
+    BlockCount, BlockRange, ChunkIndex, DriveId, GroupId, ObjectId, Version, VolumeId, names_reserve,
+};
 use weft_wire::{Decoder, Encoder};
 
 /// Pages that one changed leaf may cost the next checkpoint, at most: its leaf page may be cut in three
@@ -49,11 +51,6 @@ const RESERVE_SHARE: u64 = 1024;
 /// part of a small drive.
 const REPAIR_BLOCKS_MAX: u64 = 16_384;
 const REPAIR_SHARE: u64 = 128;
-
-/// Blocks kept for the names of files besides, so that files can be removed from a full drive: 64 MiB, the log
-/// of a shard; a small part of a small drive. Repairs leave them alone: there may be any number of those.
-const NAMES_BLOCKS_MAX: u64 = 16_384;
-const NAMES_SHARE: u64 = 128;
 
 /// A zone's entry in the zone table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -313,7 +310,8 @@ impl State {
     pub(crate) fn kept_from(&self, kind: WriteKind) -> u64 {
         let share = |most: u64, share: u64| most.min(self.capacity_blocks / share);
         let for_repairs = share(REPAIR_BLOCKS_MAX, REPAIR_SHARE);
-        let for_names = share(NAMES_BLOCKS_MAX, NAMES_SHARE);
+        // Repairs leave it alone: there may be any number of those.
+        let for_names = names_reserve(BlockCount(self.capacity_blocks)).0;
         match kind {
             WriteKind::Client => for_names + for_repairs,
             WriteKind::Repair => for_names,

@@ -88,7 +88,6 @@ const OTHERS: &[(&str, &str, Bounds)] = &[
     ("weft-store/src/recover.rs", "BITMAP_READS_MAX", Bounds::Effort),
     ("weft-store/src/region.rs", "LOG_BYTES_MAX", Bounds::Format),
     ("weft-store/src/region.rs", "MAP_SLOT_BYTES_MAX", Bounds::Format),
-    ("weft-store/src/state.rs", "NAMES_BLOCKS_MAX", Bounds::Format),  // room kept on a drive
     ("weft-store/src/state.rs", "REPAIR_BLOCKS_MAX", Bounds::Format), // room kept on a drive
     ("weft-store/src/tree.rs", "LEVEL_MAX", Bounds::Format),
     ("weft-target/src/scrub.rs", "LOOKS_MAX", Bounds::Effort),

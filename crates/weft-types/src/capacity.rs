@@ -1,5 +1,6 @@
-//! How full a pool may become before people are told, and the words for it. It decides nothing but the level.
+//! How full a pool may become before people are told, and the words for it; and what a drive keeps for names.
 
+use crate::block::BlockCount;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -85,6 +86,17 @@ impl fmt::Display for CapacityLevel {
             CapacityLevel::Full => "full",
         })
     }
+}
+
+/// Blocks that a drive keeps for the names of files, so that files can be removed when it is full otherwise:
+/// 64 MiB, the log of a shard; a 128th of a drive below 8 GiB, but what some shards need for their checkpoints:
+/// 8 MiB, or a sixteenth of the smallest drives.
+pub fn names_reserve(capacity: BlockCount) -> BlockCount {
+    const USUAL: u64 = 16_384;
+    const USUAL_SHARE: u64 = 128;
+    const LEAST: u64 = 2048;
+    const LEAST_SHARE: u64 = 16;
+    BlockCount(USUAL.min(capacity.0 / USUAL_SHARE).max(LEAST.min(capacity.0 / LEAST_SHARE)))
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ mod table;
 mod version;
 
 pub use block::{BLOCK_SIZE, BlockCount, BlockRange, ChunkIndex, Lba, SECTOR_SIZE};
-pub use capacity::{CapacityLevel, CapacityLevels};
+pub use capacity::{CapacityLevel, CapacityLevels, names_reserve};
 pub use causes::with_causes;
 pub use file::{Attributes, FileKind, FileTime, InodeNumber};
 pub use ids::{

@@ -217,7 +217,6 @@ fn accepted_data_that_find_no_room_are_told_once_to_each_handle() {
 
 /// A pool is full of names only, and several programs remove them at a time.
 #[test]
-#[ignore = "the reserve for names of small drives is used up: removals then wait for ever"]
 fn many_names_are_removed_at_a_time_from_a_full_pool() {
     let Some(bed) = with_home_on("limits-full-names", 2, SMALLEST) else { return };
     let at = Folder::new(&bed, "at");

@@ -31,6 +31,14 @@ struct State {
     /// Writes to these blocks do not complete, nor take effect.
     held: RefCell<Range<u64>>,
     is_full: Cell<bool>,
+    room: Cell<Option<Room>>,
+}
+
+/// How many blocks a medium can have at a time, the reserve among them.
+#[derive(Clone, Copy)]
+pub struct Room {
+    pub blocks: usize,
+    pub reserve: usize,
 }
 
 /// A server's attach to a medium. Clones of the medium are made by [`Memory::attach`].
@@ -51,6 +59,11 @@ impl Memory {
     pub fn attach(&self) -> Memory {
         self.state.generation.set(self.state.generation.get() + 1);
         Memory { state: self.state.clone(), generation: self.state.generation.get(), blocks: self.blocks }
+    }
+
+    /// The same attach once more.
+    pub fn attached(&self) -> Memory {
+        Memory { state: self.state.clone(), generation: self.generation, blocks: self.blocks }
     }
 
     /// The same medium, attached often before.
@@ -87,6 +100,27 @@ impl Memory {
         self.state.is_full.set(is_full);
     }
 
+    /// From now on there is room for so many blocks. It is full while a write takes some of the reserve; a
+    /// write for which that is too small waits.
+    pub fn limit(&self, room: Room) {
+        self.state.room.set(Some(room));
+    }
+
+    /// Waits until there is room for the blocks of a write.
+    async fn take_room(&self, written: Range<u64>) {
+        while let Some(room) = self.state.room.get() {
+            let taken = {
+                let blocks = self.state.blocks.borrow();
+                blocks.len() + written.clone().filter(|block| !blocks.contains_key(block)).count()
+            };
+            self.fill(taken + room.reserve > room.blocks);
+            if taken <= room.blocks {
+                return;
+            }
+            sleep(Duration::from_millis(100)).await;
+        }
+    }
+
     /// How many events there were.
     pub fn event_count(&self) -> usize {
         self.state.events.borrow().len()
@@ -99,6 +133,30 @@ impl Memory {
 
     fn check(&self) -> Result<(), MediumError> {
         if self.generation == self.state.generation.get() { Ok(()) } else { Err(MediumError::Fenced) }
+    }
+
+    /// Writes blocks, which may need room.
+    async fn put(&self, block: u64, bufs: Vec<Buf>, takes_room: bool) -> Result<(), MediumError> {
+        self.check()?;
+        let number = self.state.writes.get();
+        self.state.writes.set(number + 1);
+        let bytes: Vec<u8> = bufs.iter().flat_map(|buf| buf.iter().copied()).collect();
+        assert!(bytes.len().is_multiple_of(BLOCK_SIZE), "whole blocks are written");
+        let blocks: Vec<Rc<[u8]>> = bytes.chunks(BLOCK_SIZE).map(Rc::from).collect();
+        self.state.events.borrow_mut().push(Event::Begun(number, block, blocks.clone()));
+        // Some writes take so long that others overtake them.
+        let most = if random_below(5) == 0 { 4000 } else { 200 };
+        sleep(Duration::from_micros(random_below(most))).await;
+        if self.state.held.borrow().contains(&block) {
+            std::future::pending::<()>().await;
+        }
+        if takes_room {
+            self.take_room(block..block + blocks.len() as u64).await;
+        }
+        self.check()?;
+        self.state.blocks.borrow_mut().extend((block..).zip(blocks));
+        self.state.events.borrow_mut().push(Event::Completed(number));
+        Ok(())
     }
 }
 
@@ -120,30 +178,18 @@ impl Medium for Memory {
     }
 
     async fn write(&self, block: u64, bufs: Vec<Buf>) -> Result<(), MediumError> {
-        self.check()?;
-        let number = self.state.writes.get();
-        self.state.writes.set(number + 1);
-        let bytes: Vec<u8> = bufs.iter().flat_map(|buf| buf.iter().copied()).collect();
-        assert!(bytes.len().is_multiple_of(BLOCK_SIZE), "whole blocks are written");
-        let blocks: Vec<Rc<[u8]>> = bytes.chunks(BLOCK_SIZE).map(Rc::from).collect();
-        self.state.events.borrow_mut().push(Event::Begun(number, block, blocks.clone()));
-        // Some writes take so long that others overtake them.
-        let most = if random_below(5) == 0 { 4000 } else { 200 };
-        sleep(Duration::from_micros(random_below(most))).await;
-        if self.state.held.borrow().contains(&block) {
-            std::future::pending::<()>().await;
-        }
-        self.check()?;
-        self.state.blocks.borrow_mut().extend((block..).zip(blocks));
-        self.state.events.borrow_mut().push(Event::Completed(number));
-        Ok(())
+        self.put(block, bufs, true).await
     }
 
     async fn discard(&self, block: u64, count: u64) -> Result<(), MediumError> {
         let zeroes = (0..count).map(|_| Buf::from(vec![0; BLOCK_SIZE])).collect();
-        self.write(block, zeroes).await?;
+        self.put(block, zeroes, false).await?;
         self.state.blocks.borrow_mut().retain(|at, _| !(block..block + count).contains(at));
         Ok(())
+    }
+
+    fn reserve_blocks(&self) -> u64 {
+        self.state.room.get().map_or(u64::MAX, |room| room.reserve as u64)
     }
 
     fn is_full(&self) -> bool {

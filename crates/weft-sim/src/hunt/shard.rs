@@ -105,6 +105,7 @@ impl Scene {
                 Ok(shard) => shard,
                 Err(error) => return started.send(Err(format!("server {n} cannot open the shard: {error}"))),
             };
+            shard.step_by(1 + random_below(3) as usize);
             started.send(Ok(()));
             while let Some((request, answers)) = questions.recv().await {
                 let shard = shard.clone();

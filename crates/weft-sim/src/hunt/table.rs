@@ -446,6 +446,7 @@ pub const HUNTS: &[Hunt] = &[
     hunt(&[SessionNotCheckedAgain], Scenario::Waiting, 20),
     hunt(&[AnswerBeforeAppend], Scenario::Shard, 40),
     hunt(&[UnprobedRead], Scenario::Shard, 1_000),
+    hunt(&[StepEndsLog], Scenario::Shard, 100),
     protected(&[CrcNotChecked], ROT, "the client: it checks all that it is sent"),
     protected(&[ClientTrustsData], ROT, "the drive: it checks all that it reads"),
     hunt(&[CrcNotChecked, ClientTrustsData], ROT, 40),
