@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # What `make upgrade` does: a fabric of the release before becomes one of this release under a checked load, in both orders: its
-# manager first, and its nodes first. Then its nodes get threads, and the release before has to refuse what it would misread.
+# manager first, and its nodes first. If the release before has mounts, one of its mounts goes on all the time beside one of this
+# release. Then the nodes get threads, and the release before has to refuse what it would misread.
 #
 # usage: scripts/upgrade.sh OLD-BINARY
 set -euo pipefail
@@ -20,6 +21,7 @@ work=$(mktemp -d "${TMPDIR:-/tmp}/weft-upgrade.XXXXXX")
 declare -A pids
 
 clean() {
+  umount --lazy "$work/old" "$work/new" 2> /dev/null || true
   for pid in "${pids[@]}"; do kill -KILL "$pid" 2> /dev/null || true; done
   rm -rf "$work"
 }
@@ -71,6 +73,53 @@ load() { # NAME OPTION...
     --aux-path="$work" --output="$work/fio-$1.log" "${@:2}" || fail "fio '$1' failed: $(grep -m 1 -i 'verify\|err=' "$work/fio-$1.log")"
 }
 
+# Whether the release before knows an option of a command.
+old_knows() { # COMMAND... OPTION
+  local help
+  help=$("$old" "${@:1:$#-1}" --help 2> /dev/null) && grep -q -- "${!#}" <<< "$help"
+}
+
+has_files=no
+if old_knows mount --timeout && [ -c /dev/fuse ] && [ "$(id -u)" = 0 ]; then has_files=yes; fi
+
+mount_home() { # PROGRAM FOLDER
+  mkdir -p "$2"
+  "$1" mount home "$2" --foreground --timeout 60s >> "$work/mount.log" 2>&1 &
+  pids[mount-${2##*/}]=$!
+  for _ in $(seq 300); do mountpoint -q "$2" && return; sleep 0.1; done
+  fail "the file system is not mounted"
+}
+
+unmount() { # PROGRAM FOLDER
+  "$1" umount "$2" && wait "${pids[mount-${2##*/}]}" || fail "the mount $2 does not end"
+  unset "pids[mount-${2##*/}]"
+}
+
+# Files are made, written over and removed, until $work/enough is there; what they are to hold is noted beside.
+change_files() { # FOLDER
+  local n=0 name
+  mkdir -p "$1" "$work/noted/${1##*/}"
+  while [ ! -e "$work/enough" ]; do
+    n=$((n + 1)) name=file-$((n * 7 % 100))
+    head -c $((n * 977 % 70000)) /dev/urandom > "$work/noted/${1##*/}/$name"
+    case $((n % 3)) in
+      0) cat "$work/noted/${1##*/}/$name" > "$1/$name" ;;
+      1) cp "$work/noted/${1##*/}/$name" "$1/made" && mv "$1/made" "$1/$name" ;;
+      2) rm -f "$1/$name" && rm "$work/noted/${1##*/}/$name" ;;
+    esac || return 1
+    sleep 0.02
+  done
+  echo "   $n changes of files by a mount of the ${1##*/} release"
+}
+
+# Each mount has what both were to write.
+compare_files() {
+  local mount
+  for mount in "$@"; do
+    diff -r "$work/noted/old" "$mount/old" && diff -r "$work/noted/new" "$mount/new" || fail "files differ in $mount"
+  done
+}
+
 kept=(--rw=randwrite --size=160M --io_size=40M --iodepth=8 --randseed=7)
 
 # Each node in turn goes on with a thread for each of its drives, under a load that is checked.
@@ -116,6 +165,15 @@ upgrade() { # ORDER...
   done
   "$old" volume create data --size 256MiB --copies 2 > /dev/null
   serve "$old"
+  if [ $has_files = yes ]; then
+    "$old" fs create home --copies 2 > /dev/null
+    mount_home "$old" "$work/old"
+    mount_home "$new" "$work/new"
+    change_files "$work/old/old" &
+    pids[files-old]=$!
+    change_files "$work/new/new" &
+    pids[files-new]=$!
+  fi
   load kept "${kept[@]}" --do_verify=0
   load beside --rw=randrw --size=40M --offset=200M --iodepth=4 --time_based --runtime=60 --verify_backlog=64 &
   local beside=$!
@@ -132,6 +190,19 @@ upgrade() { # ORDER...
     echo "   $what is of the new release: healthy"
   done
   wait "$beside" || fail "the load beside failed"
+  touch "$work/enough"
+  if [ $has_files = yes ]; then
+    for what in files-old files-new; do
+      wait "${pids[$what]}" || fail "a file could not be changed"
+      unset "pids[$what]"
+    done
+    compare_files "$work/old" "$work/new"
+    unmount "$old" "$work/old"
+    unmount "$new" "$work/new"
+    mount_home "$new" "$work/new"
+    compare_files "$work/new"
+    "$new" fs check home || fail "the file system is not sound"
+  fi
   load kept "${kept[@]}" --verify_only
   stop serve
   serve "$new"
@@ -139,9 +210,15 @@ upgrade() { # ORDER...
   more_threads
   load kept "${kept[@]}" --verify_only
   "$new" fabric check | tail -n 1
+  if [ $has_files = yes ]; then
+    compare_files "$work/new"
+    "$new" fs check home || fail "the file system is not sound"
+    unmount "$new" "$work/new"
+  fi
   stop serve
   stop manager
   for n in 1 2 3; do stop "node-$n"; done
+  if old_knows drive format --parts; then return; fi
   must_refuse manager run --store "$work/map.redb" --listen "$WEFT_FABRIC"
   "$new" drive format "$work/parts.img" --size 256MiB --sparse --fabric-id "$fabric" --parts 2 --force > /dev/null
   must_refuse drive inspect "$work/parts.img"
@@ -149,6 +226,7 @@ upgrade() { # ORDER...
   "$new" drive check "$work/parts.img" > /dev/null || fail "what the old release has refused is not what it was"
 }
 
+[ $has_files = yes ] || echo "The release before has no mounts, or there is no /dev/fuse for root: volumes only."
 upgrade manager node-1 node-2 node-3
 upgrade node-1 node-2 node-3 manager
 echo "Both are done: nothing was lost, and the old client went on all the time."

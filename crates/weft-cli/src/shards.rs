@@ -12,7 +12,7 @@ use crate::table::{Cell, Table, row};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::Duration;
-use weft_api::{ApiAnswer, ApiRequest, SessionInfo};
+use weft_api::{ApiAnswer, ApiRequest, SessionInfo, TroubleKind};
 use weft_client::AttachMode;
 use weft_fs::{DataCheck, FsError, Mount};
 use weft_rt::sync::join_all;
@@ -93,6 +93,30 @@ struct Checked {
     groups: usize,
     found: u64,
     findings: Vec<Finding>,
+    /// Shards that no server can open: they were not checked, nor were data.
+    unopened: Vec<Unopened>,
+}
+
+/// A shard that its server cannot open, for programs.
+#[derive(Clone, Serialize)]
+struct Unopened {
+    shard: u16,
+    why: String,
+}
+
+/// The shards of a file system that their servers cannot open. One that has no server yet is none of them: it
+/// answers a little later.
+async fn unopened(place: &FabricPlace, name: &str) -> Result<Vec<Unopened>, CliError> {
+    let connection = Connection::open(place).await?;
+    let ApiAnswer::Status(status) = connection.ask(&ApiRequest::Status {}).await? else {
+        return Err(CliError::wrong_answer(connection.at()));
+    };
+    let troubles = status.troubles.into_iter().filter(|trouble| trouble.kind == TroubleKind::ShardUnserved);
+    let shards = troubles.filter_map(|trouble| {
+        let volume = trouble.volumes.first()?.volume.strip_prefix(name)?.strip_prefix(':')?;
+        Some(Unopened { shard: volume.parse().ok()?, why: trouble.what })
+    });
+    Ok(shards.collect())
 }
 
 /// Something that is wrong, for programs.
@@ -105,23 +129,26 @@ struct Finding {
 }
 
 async fn check(place: &FabricPlace, name: &str, output: Output) -> Result<(), CliError> {
+    let unopened = unopened(place, name).await?;
     let (checks, data) = attached((place, name, AttachMode::ReadOnly), async |mount| {
         let bar = Count::new("checking", 1);
         let mut checks = Vec::new();
         // One after the other: a server may have several, and serves others meanwhile.
-        for shard in 0..mount.shards() {
-            checks.push(check_shard(mount, shard, &bar).await?);
+        for shard in opened(mount, &unopened) {
+            checks.push((shard, check_shard(mount, shard, &bar).await?));
+        }
+        if !unopened.is_empty() {
+            return Ok((checks, Ok(DataCheck::default())));
         }
         let compared =
             |data: &DataCheck| bar.set_of(data.compared as u64, data.groups as u64, "groups with data");
         Ok((checks, mount.check_data(compared).await))
     })
     .await?;
-    let sum = |count: fn(&TableCheck) -> u64| checks.iter().map(count).sum::<u64>();
-    let numbered = (0u16..).zip(&checks);
-    let findings = numbered.flat_map(|(shard, check)| {
-        check.findings.iter().map(move |finding| Finding {
-            shard,
+    let sum = |count: fn(&TableCheck) -> u64| checks.iter().map(|(_, check)| count(check)).sum::<u64>();
+    let findings = checks.iter().flat_map(|(shard, check)| {
+        check.findings.iter().map(|finding| Finding {
+            shard: *shard,
             inode: Some(finding.inode.0).filter(|inode| *inode > 0),
             finding: finding.text.clone(),
         })
@@ -139,7 +166,7 @@ async fn check(place: &FabricPlace, name: &str, output: Output) -> Result<(), Cl
     let found = sum(|check| check.found) + data.found;
     let checked = Checked {
         file_system: name.to_owned(),
-        sound: found == 0,
+        sound: found == 0 && unopened.is_empty(),
         shards: checks.len(),
         inodes: sum(|check| check.inodes),
         names: sum(|check| check.names),
@@ -148,6 +175,7 @@ async fn check(place: &FabricPlace, name: &str, output: Output) -> Result<(), Cl
         groups: data.groups,
         found,
         findings: findings.chain(of_data).collect(),
+        unopened,
     };
     output.show(&checked, checked_in_words)?;
     match failed {
@@ -155,12 +183,28 @@ async fn check(place: &FabricPlace, name: &str, output: Output) -> Result<(), Cl
         _ if checked.sound => return Ok(()),
         _ => {}
     }
-    Err(CliError::Failed {
-        message: format!("file system '{name}' is not sound: {} contradictions were found", checked.found),
-        hint: "nothing was changed; keep what `weft fabric support-bundle` collects, and copy what you need \
-               out of it with `weft fs get`"
-            .into(),
+    let found = format!("{} contradictions were found", checked.found);
+    let unopened: Vec<String> = checked.unopened.iter().map(|lost| lost.shard.to_string()).collect();
+    let kept = "keep what `weft fabric support-bundle` collects, and copy what you need out of it with `weft fs get`";
+    Err(match unopened.as_slice() {
+        [] => CliError::Failed {
+            message: format!("file system '{name}' is not sound: {found}"),
+            hint: format!("nothing was changed; {kept}"),
+        },
+        shards => CliError::Failed {
+            message: format!(
+                "file system '{name}' cannot be checked as a whole: shards that cannot be opened: {}; in the \
+                 others, {found}",
+                shards.join(", ")
+            ),
+            hint: format!("`weft status` says what may bring them back; {kept}"),
+        },
     })
+}
+
+/// The shards that their servers can open.
+fn opened(mount: &Mount, unopened: &[Unopened]) -> impl Iterator<Item = u16> {
+    (0..mount.shards()).filter(|shard| unopened.iter().all(|lost| lost.shard != *shard))
 }
 
 /// Has one shard check itself, and waits until it is over.
@@ -178,8 +222,13 @@ async fn check_shard(mount: &Mount, shard: u16, bar: &Count) -> Result<TableChec
     }
 }
 
+fn unopened_in_words(shards: &[Unopened], paint: Paint) -> String {
+    let word = paint.text(Tone::Bad, "fault:");
+    shards.iter().map(|lost| format!("{word} {}\n", lost.why)).collect()
+}
+
 fn checked_in_words(checked: &Checked, paint: Paint) -> String {
-    let mut text = String::new();
+    let mut text = unopened_in_words(&checked.unopened, paint);
     for finding in &checked.findings {
         let word = paint.text(Tone::Bad, "fault:");
         text.push_str(&format!("{word} shard {}: {}\n", finding.shard, finding.finding));
@@ -199,9 +248,13 @@ fn checked_in_words(checked: &Checked, paint: Paint) -> String {
         0 => String::new(),
         n => format!(", {n} changed all the time and were not compared"),
     };
+    let data = match checked.unopened.is_empty() {
+        true => format!("data in {} groups", checked.groups),
+        false => "data were not compared".into(),
+    };
     text.push_str(&format!(
-        "{verdict}: {} names, {} inodes in {} shards, data in {} groups{waiting}{unsettled}\n",
-        checked.names, checked.inodes, checked.shards, checked.groups
+        "{verdict}: {} names, {} inodes in {} shards, {data}{waiting}{unsettled}\n",
+        checked.names, checked.inodes, checked.shards
     ));
     text
 }
@@ -212,6 +265,8 @@ struct Clients {
     file_system: String,
     clients: Vec<Client>,
     waits: Vec<Wait>,
+    /// Shards that no server can open: what mounts hold there is not counted.
+    unopened: Vec<Unopened>,
 }
 
 /// A session on a file system, for programs.
@@ -242,9 +297,11 @@ struct Wait {
 
 async fn clients(place: &FabricPlace, name: &str, output: Output) -> Result<(), CliError> {
     let connection = Connection::open(place).await?;
+    let unopened = unopened(place, name).await?;
     let (own, uses) = attached((place, name, AttachMode::ReadOnly), async |mount| {
-        let uses = join_all((0..mount.shards()).map(|shard| mount.use_of_shard(shard))).await;
-        Ok((mount.session_id(), uses.into_iter().collect::<Result<Vec<UseOfShard>, FsError>>()?))
+        let asked = opened(mount, &unopened).map(async |shard| Ok((shard, mount.use_of_shard(shard).await?)));
+        let uses = join_all(asked).await.into_iter().collect::<Result<Vec<(u16, UseOfShard)>, FsError>>()?;
+        Ok((mount.session_id(), uses))
     })
     .await?;
     let listed = connection.ask(&ApiRequest::SessionList { volume: Some(name.to_owned()) }).await?;
@@ -253,7 +310,7 @@ async fn clients(place: &FabricPlace, name: &str, output: Output) -> Result<(), 
     };
     let sessions = sessions.into_iter().filter(|session| session.id != own);
     let mut clients: BTreeMap<SessionId, Client> = sessions.map(|s| (s.id, client(s))).collect();
-    for user in uses.iter().flat_map(|used| &used.users) {
+    for user in uses.iter().flat_map(|(_, used)| &used.users) {
         let Some(client) = clients.get_mut(&user.session) else { continue };
         client.open += user.open;
         client.readable += user.read;
@@ -262,11 +319,11 @@ async fn clients(place: &FabricPlace, name: &str, output: Output) -> Result<(), 
         client.asked += user.asked;
         client.has_all_names |= user.has_all_names;
     }
-    let waits = (0u16..).zip(&uses).flat_map(|(shard, used)| {
-        used.waits.iter().map(move |wait| Wait {
+    let waits = uses.iter().flat_map(|(shard, used)| {
+        used.waits.iter().map(|wait| Wait {
             session: wait.session,
             waits_for: wait.holder,
-            shard,
+            shard: *shard,
             inode: wait.inode.0,
             wants: match wait.keeps {
                 None => "lock",
@@ -277,7 +334,8 @@ async fn clients(place: &FabricPlace, name: &str, output: Output) -> Result<(), 
         })
     });
     let waits = waits.collect();
-    let found = Clients { file_system: name.to_owned(), clients: clients.into_values().collect(), waits };
+    let clients = clients.into_values().collect();
+    let found = Clients { file_system: name.to_owned(), clients, waits, unopened };
     output.show(&found, clients_in_words)
 }
 
@@ -319,6 +377,7 @@ fn clients_in_words(found: &Clients, paint: Paint) -> String {
         ]);
     }
     let mut text = table_or_note(&table, paint, "nobody has mounted it");
+    text.push_str(&unopened_in_words(&found.unopened, paint));
     if !found.waits.is_empty() {
         text.push_str(&format!("\n{}", waits_table(&found.waits).render(paint)));
     }
@@ -350,6 +409,7 @@ fn waits_table(waits: &[Wait]) -> Table {
 struct Inspected {
     file_system: String,
     shards: Vec<Shard>,
+    unopened: Vec<Unopened>,
 }
 
 /// What a shard is, for programs.
@@ -425,23 +485,28 @@ fn shard(number: u16, state: &ShardState) -> Shard {
 }
 
 async fn inspect(place: &FabricPlace, name: &str, only: Option<u16>, output: Output) -> Result<(), CliError> {
+    let mut unopened = unopened(place, name).await?;
+    unopened.retain(|lost| only.is_none_or(|only| only == lost.shard));
     let shards = attached((place, name, AttachMode::ReadOnly), async |mount| {
-        let shards = 0..mount.shards();
-        if let Some(only) = only.filter(|only| !shards.contains(only)) {
+        if let Some(only) = only.filter(|only| *only >= mount.shards()) {
             return Err(CliError::Usage {
                 message: format!("file system '{name}' has no shard {only}"),
-                hint: format!("its shards are 0 to {}", shards.end - 1),
+                hint: format!("its shards are 0 to {}", mount.shards() - 1),
             });
         }
-        let wanted = shards.filter(|shard| only.is_none_or(|only| only == *shard));
+        let wanted = opened(mount, &unopened).filter(|shard| only.is_none_or(|only| only == *shard));
         let asked = wanted.map(async |number| Ok(shard(number, &mount.state_of_shard(number).await?)));
         join_all(asked).await.into_iter().collect::<Result<Vec<Shard>, CliError>>()
     })
     .await?;
-    let inspected = Inspected { file_system: name.to_owned(), shards };
-    output.show(&inspected, |inspected, paint| match (only, inspected.shards.as_slice()) {
-        (Some(_), [shard]) => shard_in_words(shard, paint),
-        (_, shards) => shards_in_words(shards, paint),
+    let inspected = Inspected { file_system: name.to_owned(), shards, unopened };
+    output.show(&inspected, |inspected, paint| {
+        let lost = unopened_in_words(&inspected.unopened, paint);
+        match (only, inspected.shards.as_slice()) {
+            (Some(_), []) => lost,
+            (Some(_), [shard]) => shard_in_words(shard, paint),
+            (_, shards) => shards_in_words(shards, paint) + &lost,
+        }
     })
 }
 
@@ -512,6 +577,7 @@ mod tests {
             groups: 5,
             found: 0,
             findings: Vec::new(),
+            unopened: Vec::new(),
         };
         assert_eq!(
             checked_in_words(&checked, Paint::off()),
@@ -522,6 +588,10 @@ mod tests {
         checked.findings = vec![Finding { shard: 3, inode: Some(7), finding: "inode 7 is odd".into() }];
         let told = checked_in_words(&checked, Paint::off());
         assert!(told.starts_with("fault: shard 3: inode 7 is odd\nand 1 more\nnot sound: "), "{told}");
+        checked.unopened = vec![Unopened { shard: 0, why: "shard 0 is not served".into() }];
+        let told = checked_in_words(&checked, Paint::off());
+        assert!(told.starts_with("fault: shard 0 is not served\nfault: shard 3"), "{told}");
+        assert!(told.contains("in 16 shards, data were not compared"), "{told}");
     }
 
     #[test]

@@ -217,9 +217,11 @@ fn used() -> Used {
         for request in requests() {
             answers.push(shard.serve(&request).await.expect("memory does not fail"));
         }
+        // A checkpoint gives back the log.
+        let mut blocks = medium.blocks.borrow().clone();
         shard.checkpoint().await.expect("memory does not fail");
+        blocks.extend(medium.blocks.borrow().clone());
         let changes = shard.with_tables(fuzzing::changes_seed);
-        let blocks = medium.blocks.borrow().clone();
         Used { blocks, answers, changes }
     })
 }

@@ -320,7 +320,7 @@ impl Look<'_> {
                 progress: None,
             });
             trouble.advice = vec![
-                Advice::command("see what of it can be read", format!("weft fs inspect {name}")),
+                Advice::command("see what the other shards hold", format!("weft fs inspect {name}")),
                 Advice::plain(
                     "a drive that is away may have a copy that is not damaged: bring it back; otherwise restore the \
                      files from a backup",

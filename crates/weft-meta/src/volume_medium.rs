@@ -79,7 +79,13 @@ impl Medium for VolumeMedium {
 
     async fn discard(&self, block: u64, count: u64) -> Result<(), MediumError> {
         let (at, length) = (block * BLOCK_SIZE as u64, count * BLOCK_SIZE as u64);
-        self.volume.discard(at, length).await.map_err(medium_error)
+        loop {
+            match self.volume.discard(at, length).await {
+                // A drive's own map may need a block for it.
+                Err(ClientError::NoSpace { .. }) => sleep(NO_RESERVE_PAUSE).await,
+                ended => return ended.map_err(medium_error),
+            }
+        }
     }
 
     fn reserve_blocks(&self) -> u64 {

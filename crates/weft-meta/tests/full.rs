@@ -113,7 +113,8 @@ fn a_volume_that_is_full_of_names_gives_back_whatever_is_removed_in_whatever_ord
     for seed in 0..3 {
         let (names, blocks) = Sim::new(seed).block_on(async move {
             let (shard, medium) = shard_with(Room { blocks: 3000, reserve: 400 }).await;
-            let made = on_clients(|client| make(shard.clone(), client, 20_000)).await;
+            let made = timeout(PATIENCE, on_clients(|client| make(shard.clone(), client, 20_000))).await;
+            let made = made.expect("it is full some time");
             let names = made.iter().sum::<u64>();
             let emptied = timeout(PATIENCE, empty(&shard, &medium, made)).await;
             emptied.expect("the reserve is enough for it to go on");
@@ -137,7 +138,8 @@ fn a_volume_that_others_fill_at_any_moment_has_room_for_what_its_log_has() {
                 sleep(Duration::from_millis(random_below(1500))).await;
                 state.limit(Room { blocks: state.contents().len() + reserve, reserve });
             });
-            let made = on_clients(|client| make(shard.clone(), client, 20_000)).await;
+            let made = timeout(PATIENCE, on_clients(|client| make(shard.clone(), client, 20_000))).await;
+            let made = made.expect("it is full some time");
             eprintln!("seed {seed}: {} names", made.iter().sum::<u64>());
             let emptied = timeout(PATIENCE, empty(&shard, &medium, made)).await;
             emptied.expect("the reserve is enough for it to go on");

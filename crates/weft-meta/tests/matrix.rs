@@ -104,16 +104,16 @@ async fn serve(
     model: &RefCell<FileModel>,
 ) {
     // It may wait for room first. In the step that decides it, the tables change before anything else does.
-    let is_decided = Cell::new(false);
+    let asked = Cell::new(0);
     let decide = || {
-        is_decided.set(true);
+        asked.set(asked.get() + 1);
         Ok::<(), Infallible>(())
     };
     let mut serving = pin!(shard.serve_if(request, decide));
     let mut decided = None;
     let answered = poll_fn(|cx| {
         let polled = serving.as_mut().poll(cx);
-        if is_decided.get() && decided.is_none() {
+        if asked.get() > 0 && decided.is_none() {
             assert!(polled.is_pending(), "nothing is answered before it is durable");
             record.digests.borrow_mut().push(digest(shard));
             decided = Some(record.digests.borrow().len());
@@ -122,6 +122,7 @@ async fn serve(
     });
     let Ok(answer) = answered.await.unwrap();
     let decided = decided.expect("it was decided before it was answered");
+    assert_eq!(asked.get(), 1, "nothing waits for another session: {request:?}");
     if let Answer::Attributes(a) = &answer {
         model.borrow_mut().know(a.inode.0);
     }

@@ -25,6 +25,9 @@ const SMALLEST: &str = "64MiB";
 /// What programs write at a time.
 const CHUNK: usize = 256 << 10;
 
+/// What is left to names in a pool that is full otherwise: some tens of thousands.
+const ROOM_FOR_NAMES: usize = 4 * MIB;
+
 /// The error of a call; none if it did what it was asked for.
 fn refusal<T>(outcome: io::Result<T>) -> Option<Errno> {
     outcome.err().map(|error| Errno::from_io_error(&error).expect("it is an error of the kernel"))
@@ -215,12 +218,18 @@ fn accepted_data_that_find_no_room_are_told_once_to_each_handle() {
     assert_sound(&bed);
 }
 
-/// A pool is full of names only, and several programs remove them at a time.
+/// A pool is full, of names at the end, and several programs remove them at a time.
 #[test]
 fn many_names_are_removed_at_a_time_from_a_full_pool() {
     let Some(bed) = with_home_on("limits-full-names", 2, SMALLEST) else { return };
     let at = Folder::new(&bed, "at");
     bed.ok(&["mount", "home", at.text(), "--timeout", "20s"]);
+    // Most of it is data, so that there are not too many names.
+    let mut data = open(&at.join("data"));
+    let (chunks, why) = fill(&mut data, &sample(CHUNK, 11));
+    assert_eq!(why, Errno::NOSPC);
+    data.set_len(((chunks - ROOM_FOR_NAMES / CHUNK) * CHUNK) as u64).expect("shorter");
+    await_room(&at);
     let path = |thread: usize, n: usize| at.join(&format!("{thread}-{n}"));
     let make = |thread: usize| {
         let refused = |n: &usize| refusal(File::create_new(path(thread, *n))).is_some();
