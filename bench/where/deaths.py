@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """How long clients wait when a node dies: the longest request of a volume while a node of several threads is killed under load, and
-the time from the death of the node that serves a file system's names to the next file that is made.
+the time from the death of the node that serves a file system's names to the next change: by a new client, and by a mount, also if
+another mount dies at the same time that had the file to write.
 
 Fabrics of their own on loopback, with drives in files; everything runs on this machine. Figures are seconds; a lease lasts 2 s,
 which is what a death costs at least. docs/benchmark.md says what to make of it.
@@ -124,7 +125,77 @@ def names_death(options):
         return {"make a directory, the node that serves it dies": took}
 
 
-SECTIONS = {"volume": volume_death, "names": names_death}
+@contextlib.contextmanager
+def mounts(options, environment, *places):
+    """Mounts the file system at these places: a list of processes. They and the mounts end with the block."""
+    running = []
+    try:
+        for place in places:
+            place.mkdir()
+            running.append(subprocess.Popen([options.weft, "mount", "home", str(place), "--foreground"], env=environment,
+                                            stderr=subprocess.DEVNULL))
+            until = time.monotonic() + MADE_WITHIN_S
+            while not os.path.ismount(place):
+                if running[-1].poll() is not None or time.monotonic() > until:
+                    raise fabric.Trouble("a mount does not come up: it needs root and /dev/fuse")
+                time.sleep(0.05)
+        yield running
+    finally:
+        for place in places:
+            subprocess.run(["umount", "--lazy", str(place)], capture_output=True, check=False)
+        for process in running:
+            process.kill()
+            process.wait()
+
+
+@contextlib.contextmanager
+def created(path):
+    """A new file that is open to write."""
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+    try:
+        yield file
+    finally:
+        with contextlib.suppress(OSError):  # Its mount may be dead.
+            os.close(file)
+
+
+def mount_death(options):
+    """From the death of that node, alone or with a mount that writes a file, until another mount has changed that file and made one."""
+    found = {}
+    for dies_too in False, True:
+        with local(options) as (weft, folder, environment):
+            weft("fs", "create", "home", "--copies", "2")
+            one, other = folder.parent / "one", folder.parent / "other"
+            with mounts(options, environment, one, other) as running, created(one / "file") as written:
+                os.write(written, b"1" * 4096)
+                os.fsync(written)
+                os.write(written, b"2" * 4096)
+                shown = json.loads(weft("fs", "show", "home", "--json"))["file_system"]
+                node = shown["servers"][0]["server"].split("'")[1]
+                if dies_too:
+                    running[0].kill()
+                killed = kill(folder, node)
+                changed = subprocess.run([sys.executable, "-c", CHANGE, str(other / "file"), str(other / "new")], capture_output=True,
+                                         text=True, timeout=MADE_WITHIN_S, check=False)
+                took = time.monotonic() - killed
+            if changed.returncode != 0:
+                raise fabric.Trouble(f"nothing can be changed after {node} has died: {changed.stderr.strip()}")
+            with_whom = " with the mount that writes it" if dies_too else ""
+            found[f"change a file, its node dies{with_whom}"] = took
+    return found
+
+
+# Writes over a file, durably, and makes another one.
+CHANGE = """
+import os, sys
+with open(sys.argv[1], 'r+b') as file:
+    file.write(b'3' * 4096)
+    file.flush()
+    os.fsync(file.fileno())
+open(sys.argv[2], 'x').close()
+"""
+
+SECTIONS = {"volume": volume_death, "names": names_death, "mount": mount_death}
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -178,15 +178,21 @@ async fn check(place: &FabricPlace, name: &str, output: Output) -> Result<(), Cl
         unopened,
     };
     output.show(&checked, checked_in_words)?;
-    match failed {
-        Some(error) if checked.sound => return Err(error.into()),
-        _ if checked.sound => return Ok(()),
-        _ => {}
+    match (checked.sound, failed) {
+        (true, None) => Ok(()),
+        (true, Some(error)) => Err(error.into()),
+        (false, _) => Err(unsound(&checked)),
     }
+}
+
+/// How a check ends that has found something, or has not looked at everything.
+fn unsound(checked: &Checked) -> CliError {
+    let name = &checked.file_system;
     let found = format!("{} contradictions were found", checked.found);
     let unopened: Vec<String> = checked.unopened.iter().map(|lost| lost.shard.to_string()).collect();
-    let kept = "keep what `weft fabric support-bundle` collects, and copy what you need out of it with `weft fs get`";
-    Err(match unopened.as_slice() {
+    let kept = "keep what `weft fabric support-bundle` collects, and copy what you need out of it with \
+                `weft fs get`";
+    match unopened.as_slice() {
         [] => CliError::Failed {
             message: format!("file system '{name}' is not sound: {found}"),
             hint: format!("nothing was changed; {kept}"),
@@ -199,7 +205,7 @@ async fn check(place: &FabricPlace, name: &str, output: Output) -> Result<(), Cl
             ),
             hint: format!("`weft status` says what may bring them back; {kept}"),
         },
-    })
+    }
 }
 
 /// The shards that their servers can open.
