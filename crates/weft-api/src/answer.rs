@@ -445,6 +445,18 @@ pub struct SessionInfo {
     pub generation: Generation,
     /// How long ago its client was last heard of, in milliseconds; none once it is over.
     pub idle_ms: Option<u64>,
+    /// Threads of its client that work on the volume, each with connections of its own. Left out if there is
+    /// one.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub lanes: usize,
+}
+
+fn one() -> usize {
+    1
+}
+
+fn is_one(count: &usize) -> bool {
+    *count == 1
 }
 
 /// How well the fabric or a volume is.

@@ -84,7 +84,7 @@ pub(crate) async fn list(
 }
 
 fn table(sessions: &[SessionInfo]) -> Table {
-    let mut table = Table::new(&["SESSION", "VOLUME", "MODE", "STATE", "LAST HEARD", "CLIENT"]);
+    let mut table = Table::new(&["SESSION", "VOLUME", "MODE", ">LANES", "STATE", "LAST HEARD", "CLIENT"]);
     for session in sessions {
         let state = match session.state {
             SessionState::Open => Cell::new("open", Tone::Good),
@@ -95,6 +95,7 @@ fn table(sessions: &[SessionInfo]) -> Table {
             &session.id,
             session.volume.as_str(),
             &session.mode,
+            &session.lanes,
             state,
             heard,
             session.client.as_str()

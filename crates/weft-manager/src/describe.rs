@@ -268,6 +268,7 @@ impl Manager {
                 state: s.state,
                 generation: s.generation,
                 idle_ms: (s.state == SessionState::Open).then_some(idle_ms),
+                lanes: s.lanes(),
             }
         };
         wanted.map(info).collect()

@@ -228,6 +228,7 @@ fn session_infos() -> Vec<SessionInfo> {
         state: session.state,
         generation: session.generation,
         idle_ms: (session.id == SessionId(30)).then_some(250),
+        lanes: 1,
     };
     samples::sessions().into_iter().map(info).collect()
 }
