@@ -183,7 +183,8 @@ fn files_are_removed_from_a_full_pool() {
         bed.ok(&["fs", "rm", "home", "--recursive", &format!("/{name}")]);
     }
     wait_until("there is space again", || bed.weft(&["fs", "mkdir", "home", "/again"]).code == 0);
-    bed.ok(&["fs", "put", "home", "file0", "/again/"]);
+    // Data are given back some seconds after the names.
+    wait_until("there is space for data", || bed.weft(&["fs", "put", "home", "file0", "/again/"]).code == 0);
     bed.ok(&["down"]);
 }
 

@@ -242,6 +242,7 @@ fn many_names_are_removed_at_a_time_from_a_full_pool() {
         names.find_map(|n| refusal(fs::remove_file(path(thread, n))))
     };
     assert_eq!(on_threads(remove), [None; 8], "a full pool gives back: of {made:?} names");
+    drop(data);
     await_room(&at);
     bed.ok(&["umount", at.text()]);
     assert_sound(&bed);
