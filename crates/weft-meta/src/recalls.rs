@@ -36,6 +36,8 @@ pub(crate) struct Recalls {
     sharing: RefCell<BTreeSet<SessionId>>,
     /// Inodes that nobody begins to share: one that shared them is over, and not forgotten.
     ending: RefCell<BTreeSet<InodeNumber>>,
+    /// When each session has asked for something last.
+    heard: RefCell<BTreeMap<SessionId, Instant>>,
     /// A session has something to do.
     added: Notify,
 }
@@ -60,7 +62,8 @@ impl Default for Recalls {
         let last = Cell::new(random_u64() >> 16);
         let (of, kept_free) = (RefCell::default(), RefCell::default());
         let (sharing, ending) = (RefCell::default(), RefCell::default());
-        Recalls { last, of, kept_free, sharing, ending, added: Notify::default() }
+        let heard = RefCell::default();
+        Recalls { last, of, kept_free, sharing, ending, heard, added: Notify::default() }
     }
 }
 
@@ -142,8 +145,14 @@ impl Recalls {
         self.kept_free.borrow_mut().retain(|inode, (of, _)| *of != request.session || is_other(*inode));
     }
 
-    /// A session asks for something: if it asks to share a file, it knows how to.
+    /// When a session has asked for something last; `None` if it has not asked this server.
+    pub(crate) fn heard(&self, session: SessionId) -> Option<Instant> {
+        self.heard.borrow().get(&session).copied()
+    }
+
+    /// A session asks for something. If it asks to share a file, it knows how to.
     pub(crate) fn note(&self, request: &FileRequest) {
+        self.heard.borrow_mut().insert(request.session, now());
         let operation = match &request.operation {
             Operation::Await(operation) => operation,
             operation => operation,
@@ -181,6 +190,12 @@ impl Recalls {
     /// Sessions are over for good.
     pub(crate) fn forget(&self, is_over: impl Fn(SessionId) -> bool) {
         self.sharing.borrow_mut().retain(|session| !is_over(*session));
+        // It asks when they were heard.
+        let over: Vec<SessionId> =
+            self.heard.borrow().keys().copied().filter(|session| is_over(*session)).collect();
+        for session in over {
+            self.heard.borrow_mut().remove(&session);
+        }
     }
 
     /// Whether something is still waited for.

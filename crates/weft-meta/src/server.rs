@@ -17,7 +17,7 @@ use weft_client::{AttachMode, AttachOptions, ClientError, Fabric};
 use weft_layout::FileLayout;
 use weft_rpc::{Answer as Reply, Body, Peer, Request, Service};
 use weft_rt::sync::{Either, Notify, race};
-use weft_rt::{Buf, Instant, Listener, now, sleep, spawn};
+use weft_rt::{Buf, Listener, now, sleep, spawn};
 use weft_rules::{Mutation, mutated};
 use weft_target::Target;
 use weft_types::limits::{FILE_LEASE_MS, FRAME_HEAD_MAX, SHARD_REQUESTS_MAX};
@@ -262,23 +262,24 @@ impl ShardServer {
 
     /// Has a shard forget the answers of sessions that are over for good, from time to time, until it ends.
     ///
-    /// A mount may not have heard yet that its session is over. It relies on its leases until it finds
-    /// that it hears from no server (F5), so they stay that long.
+    /// A mount may not have heard yet that its session is over. It relies on its leases until it finds that
+    /// it hears from no server (F5). So they stay that long from when the server has heard of it last.
     async fn forget_sessions(&self, file_system: VolumeId, shard: &Shard<VolumeMedium>) -> MetaError {
-        let over_since: RefCell<BTreeMap<SessionId, Instant>> = RefCell::default();
-        let mut pause = FORGET_EVERY;
+        let pause = Cell::new(FORGET_EVERY);
         loop {
-            race(sleep(pause), self.target.adopted().notified()).await;
-            pause = FORGET_EVERY;
+            race(sleep(pause.get()), self.target.adopted().notified()).await;
+            pause.set(FORGET_EVERY);
             let Some(map) = self.target.map() else { continue };
-            let seen = RefCell::new(BTreeSet::new());
             let is_over = |session: SessionId| {
                 if !map.was_forgotten(session, file_system) {
                     return false;
                 }
-                seen.borrow_mut().insert(session);
-                let since = *over_since.borrow_mut().entry(session).or_insert_with(now);
-                since.elapsed() >= LEASE_WAIT || mutated(Mutation::EvictNoWait)
+                let left = LEASE_WAIT.saturating_sub(shard.silent_for(session));
+                if left.is_zero() || mutated(Mutation::EvictNoWait) {
+                    return true;
+                }
+                pause.set(pause.get().min(left));
+                false
             };
             loop {
                 match shard.forget_sessions(&is_over).await {
@@ -287,15 +288,6 @@ impl ShardServer {
                     Err(error) => return error,
                 }
             }
-            // Of one of which something is left, it stays known since when it is over: two that shared a file
-            // wait for each other otherwise.
-            over_since.borrow_mut().retain(|session, since| {
-                let is_left = seen.borrow().contains(session);
-                if is_left && since.elapsed() < LEASE_WAIT {
-                    pause = pause.min(LEASE_WAIT - since.elapsed());
-                }
-                is_left
-            });
         }
     }
 

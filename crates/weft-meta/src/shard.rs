@@ -316,6 +316,7 @@ impl<M: Medium> Shard<M> {
         may_be_decided: impl Fn() -> Result<(), E>,
     ) -> Result<Result<Answer, E>, MetaError> {
         let inner = self.inner();
+        inner.recalls.note(request);
         match request.operation {
             Operation::Recalls => return inner.recalls_of(request.session).await.map(Ok),
             Operation::Told(number) => {
@@ -329,7 +330,6 @@ impl<M: Medium> Shard<M> {
             Operation::DataOf(ref inodes) => return inner.data_of(inodes).await.map(Ok),
             _ => {}
         }
-        inner.recalls.note(request);
         // From the decision on nothing is awaited before it is made.
         let Decision { changes, answer } = match inner.decide_in_turn(request, &may_be_decided).await? {
             Ok(decision) => decision,
@@ -403,6 +403,13 @@ impl<M: Medium> Shard<M> {
             inner.prove().await?;
         }
         Ok(is_all)
+    }
+
+    /// How long nothing has come from a session: since its last request, or since this server has begun, if
+    /// that is less. Whatever was answered to the session before was asked for before that (F5).
+    pub fn silent_for(&self, session: SessionId) -> Duration {
+        let inner = self.inner();
+        inner.recalls.heard(session).unwrap_or(inner.opened).elapsed()
     }
 
     /// Whether inodes without a name may be there. Costs nothing, and proves nothing.

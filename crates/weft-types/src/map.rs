@@ -276,7 +276,7 @@ impl FabricMap {
 /// The longest silence of a mount of a file system: a machine that stands still for less keeps what it has
 /// open. Others wait for what a dead one has held for so long, and then until it is swept and its leases are
 /// out.
-const FILE_SILENCE_MAX: Duration = Duration::from_secs(10);
+const FILE_SILENCE_MAX: Duration = Duration::from_secs(9);
 
 /// Times that all members must agree on, in milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
