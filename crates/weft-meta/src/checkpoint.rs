@@ -60,12 +60,12 @@ const LOG_SHARE_OF_RESERVE: u64 = 4;
 /// Bytes of changes that wait for the log where there is no space, about.
 pub(crate) const FULL_BATCH_BYTES: usize = FULL_LOG_BLOCKS as usize / 2 * BLOCK_SIZE;
 
-/// Free blocks for pages that keep their space unless the drives are full: so many, or this part of the pages
-/// if that is more. A table that becomes much smaller gives back the others.
+/// Free blocks for pages that keep their space unless the drives are full: this number, or this part of the
+/// pages if that is more. When the tables become much smaller, the space of the others is given back.
 const KEPT_PLACES_LEAST: usize = 256;
 const KEPT_PLACES_SHARE: usize = 8;
 
-/// Blocks that a step gives back at most, and runs of these that are under way at the same time.
+/// The most blocks that a step gives back, and the most runs of these that are under way at the same time.
 const EMPTIED_PER_STEP: usize = 1024;
 const DISCARDS_MAX: usize = 16;
 

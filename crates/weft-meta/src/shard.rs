@@ -133,7 +133,7 @@ pub(crate) struct Inner<M> {
     /// Where it stood when the last checkpoint began that is made, or under way.
     pub(crate) checkpoint_from: Cell<u64>,
     pub(crate) log_blocks: u32,
-    /// How many blocks of it are in use at most before a checkpoint begins.
+    /// The number of its blocks in use at which a checkpoint begins.
     pub(crate) most_log_blocks: Cell<u64>,
     /// Pages of items that a step of a checkpoint writes, about.
     pub(crate) step_pages: Cell<usize>,

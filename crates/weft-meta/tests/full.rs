@@ -82,8 +82,8 @@ async fn shard_with(room: Room) -> (Shard<Memory>, Memory) {
     (Shard::open(medium.attach()).await.unwrap(), medium)
 }
 
-/// Removes so many names of each client, gives back what they had, and insists that the next server finds the
-/// tables as they are.
+/// Removes names, `names` says how many of each client, and gives back what they had. Insists that the next
+/// server finds the tables as they are then.
 async fn empty(shard: &Shard<Memory>, medium: &Memory, names: Vec<u64>) {
     let is_over = Rc::new(Cell::new(false));
     let purging = spawn(purge(shard.clone(), is_over.clone()));

@@ -100,7 +100,7 @@ impl Memory {
         self.state.is_full.set(is_full);
     }
 
-    /// From now on there is room for so many blocks. It is full while a write takes some of the reserve; a
+    /// From now on the medium has this room. It is full while a write takes some of the reserve; a
     /// write for which that is too small waits.
     pub fn limit(&self, room: Room) {
         self.state.room.set(Some(room));
