@@ -104,8 +104,8 @@ struct Unopened {
     why: String,
 }
 
-/// The shards of a file system that their servers cannot open. One that has no server yet is none of them: it
-/// answers a little later.
+/// The shards of a file system that their servers cannot open. A shard that has no server yet does not
+/// count: it answers a little later.
 async fn unopened(place: &FabricPlace, name: &str) -> Result<Vec<Unopened>, CliError> {
     let connection = Connection::open(place).await?;
     let ApiAnswer::Status(status) = connection.ask(&ApiRequest::Status {}).await? else {

@@ -35,7 +35,7 @@ impl Places {
         Places { free, empty: BTreeSet::new(), end }
     }
 
-    /// A free block; one that has space, and the lowest of these, so that the medium stays short.
+    /// The lowest free block that has space, else the lowest one without, so that the medium stays short.
     pub(crate) fn take(&mut self) -> u64 {
         self.free.pop_first().or_else(|| self.empty.pop_first()).unwrap_or_else(|| {
             self.end += 1;

@@ -180,8 +180,8 @@ impl Share {
         Share::of(touched, usize::MAX)
     }
 
-    /// Whether the new pages have an item. Each item that has not changed stays in its page. One that has,
-    /// and is left for the next step, may lack until then: it is in the log.
+    /// Whether the new pages have an item. An item that has not changed stays in its page. A changed item
+    /// that is left for the next step may be missing until then: the log has it.
     fn takes(&mut self, key: &Key, value_bytes: usize) -> bool {
         if self.touched.contains(key) {
             if self.room == 0 && self.has_some {

@@ -88,9 +88,9 @@ impl fmt::Display for CapacityLevel {
     }
 }
 
-/// Blocks that a drive keeps for the names of files, so that files can be removed when it is full otherwise:
-/// 64 MiB, the log of a shard; a 128th of a drive below 8 GiB, but what some shards need for their checkpoints:
-/// 8 MiB, or a sixteenth of the smallest drives.
+/// Blocks that a drive keeps for the names of files, so that files can be removed when it is full otherwise.
+/// A drive of 8 GiB or more keeps 64 MiB, as much as the log of a shard. A smaller one keeps a 128th of its
+/// size, but not less than 8 MiB or a sixteenth of its size, whichever is smaller: checkpoints need that.
 pub fn names_reserve(capacity: BlockCount) -> BlockCount {
     const USUAL: u64 = 16_384;
     const USUAL_SHARE: u64 = 128;

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 const BLOCK: usize = 4096;
 
-/// What is flipped in a block: a bit of this byte, which is none of its header.
+/// The bit that is flipped in a block, and its byte, which is behind the block's header.
 const AT: usize = 60;
 const BIT: u8 = 0x10;
 
