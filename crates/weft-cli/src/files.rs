@@ -30,7 +30,7 @@ use weft_wire::files::FileError;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Permissions of what does not come from a file, before the umask.
-const FILE_MODE: u16 = 0o666;
+pub(crate) const FILE_MODE: u16 = 0o666;
 const DIRECTORY_MODE: u16 = 0o777;
 
 /// What can be done with the files of a file system
@@ -538,18 +538,18 @@ async fn mkdir(place: &FabricPlace, args: &FsMakeDirectoryArgs, output: Output) 
 }
 
 /// A path as text for people.
-fn text(path: &[u8]) -> String {
+pub(crate) fn text(path: &[u8]) -> String {
     String::from_utf8_lossy(path).escape_debug().to_string()
 }
 
 /// The user and group that run the command.
-fn own_ids() -> (u32, u32) {
+pub(crate) fn own_ids() -> (u32, u32) {
     // SAFETY: these calls have no arguments and cannot fail.
     unsafe { (libc::geteuid(), libc::getegid()) }
 }
 
 /// The permissions that new files of this process do not get.
-fn umask() -> u16 {
+pub(crate) fn umask() -> u16 {
     // SAFETY: the call cannot fail; it is put back at once, and nothing else makes files meanwhile.
     unsafe {
         let mask = libc::umask(0o022);

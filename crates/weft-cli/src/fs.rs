@@ -5,6 +5,7 @@ use crate::connection::Connection;
 use crate::df::FsSpaceArgs;
 use crate::error::CliError;
 use crate::files::FilesCommand;
+use crate::layout::LayoutCommand;
 use crate::output::{Output, fields, table_or_note};
 use crate::paint::Paint;
 use crate::shards::ShardsCommand;
@@ -66,6 +67,9 @@ pub enum FsCommand {
     /// Files of a file system.
     #[command(flatten)]
     Files(FilesCommand),
+    /// Show or set over how many drives the data of files are spread
+    #[command(subcommand)]
+    Layout(LayoutCommand),
     /// Shards of a file system.
     #[command(flatten)]
     Shards(ShardsCommand),

@@ -25,6 +25,7 @@ mod fs;
 pub mod fuzzing;
 mod helper;
 mod interrupt;
+mod layout;
 mod local;
 mod locate;
 mod log;
@@ -68,6 +69,7 @@ pub use fabric::{
 };
 pub use files::{FilesCommand, FsGetArgs, FsListFilesArgs, FsMakeDirectoryArgs, FsPutArgs, FsRemoveArgs};
 pub use fs::{FsCommand, FsCreateArgs, FsDeleteArgs};
+pub use layout::{LayoutCommand, LayoutSetArgs, LayoutShowArgs};
 pub use local::{DownArgs, Folder, LocalConfig, LocalError, LocalNode, LocalShape, ProcessId, UpArgs};
 pub use locate::FabricPlace;
 pub use log::{LogArgs, LogFormat};
@@ -276,6 +278,9 @@ pub fn run(globals: &Globals, command: Command, engines: &dyn Engines) -> Result
         }
         Command::Fs(FsCommand::Files(command)) => {
             block_on(async move { files::run(&place, command, output).await })
+        }
+        Command::Fs(FsCommand::Layout(command)) => {
+            block_on(async move { layout::run(&place, command, output).await })
         }
         Command::Fs(FsCommand::Shards(command)) => {
             block_on(async move { shards::run(&place, command, output).await })

@@ -149,18 +149,25 @@ impl FileSystem {
     /// [`ClientError::Layout`] if the layout does not fit the file system; [`ClientError::Fenced`] if that is
     /// gone. A set that this client's map has not yet is no error: requests wait until it is there.
     pub fn file(&self, inode: u64, layout: FileLayout) -> Result<File, ClientError> {
-        let session = self.session();
-        let striping = with_listed(session, |volume| match layout.striping(volume) {
+        let striping = self.striping(layout)?;
+        let space = FileSpace { io: self.0.attach.io.clone(), inode, set: layout.set, striping };
+        let lock = self.0.locks.borrow_mut().of(inode);
+        let blocks = Blocks::with_lock(space, self.0.io_timeout, lock);
+        Ok(File(Rc::new(FileInner { blocks, file_system: self.0.clone() })))
+    }
+
+    /// How the addresses of a file with this layout become objects.
+    ///
+    /// # Errors
+    /// Those of [`FileSystem::file`].
+    pub fn striping(&self, layout: FileLayout) -> Result<Striping, ClientError> {
+        with_listed(self.session(), |volume| match layout.striping(volume) {
             // The shard that has made the inode knows a newer map. Requests wait for it.
             Err(LayoutError::NoSet { .. }) if usize::from(layout.set) < SETS_MAX => {
                 layout.striping_in_any_set(volume).map_err(ClientError::Layout)
             }
             striping => striping.map_err(ClientError::Layout),
-        })?;
-        let space = FileSpace { io: self.0.attach.io.clone(), inode, set: layout.set, striping };
-        let lock = self.0.locks.borrow_mut().of(inode);
-        let blocks = Blocks::with_lock(space, self.0.io_timeout, lock);
-        Ok(File(Rc::new(FileInner { blocks, file_system: self.0.clone() })))
+        })
     }
 
     /// Asks the server of a shard, as far as the map names one. `None` if no answer has come: it is not

@@ -12,7 +12,7 @@ use weft_layout::{address_of, group_of_file};
 use weft_rt::sync::join_all;
 use weft_rules::{Mutation, mutated};
 use weft_types::limits::{LISTED_RUNS_MAX, OBJECT_BLOCKS_MAX};
-use weft_types::{BLOCK_SIZE, BlockRange, GroupId, ObjectId, Owner, Striping};
+use weft_types::{BLOCK_SIZE, BlockRange, DriveId, GroupId, ObjectId, Owner, Striping};
 use weft_wire::listing::ListAnswer;
 
 /// Bytes of a block, as an offset.
@@ -190,6 +190,12 @@ impl FileSystem {
     /// [`ClientError::Fenced`] if the file system is gone.
     pub fn group_of(&self, set: u8, inode: u64, object: u32) -> Result<Option<GroupId>, ClientError> {
         self.with_listed(|volume| Some(group_of_file(volume, set, inode, object)))
+    }
+
+    /// The drives that hold what is written to a group now; none if this client's map has no such group.
+    pub fn drives_of(&self, group: GroupId) -> Vec<DriveId> {
+        let map = self.session().fabric.map();
+        map.groups.get(&group).map(|group| group.write_set().collect()).unwrap_or_default()
     }
 
     /// A part of what a group holds of all files, as one up-to-date replica says, in the order of inodes,

@@ -85,6 +85,7 @@ impl Shard {
             Operation::Unlink(at) | Operation::RemoveDirectory(at) => with_named(at).to_vec(),
             Operation::Rename(from, to, _) => [with_named(from), with_named(to)].concat(),
             Operation::Change(inode, _)
+            | Operation::SetLayout(inode, _)
             | Operation::SetXattr(inode, ..)
             | Operation::RemoveXattr(inode, _)
             | Operation::Hold(inode, _)
@@ -161,7 +162,7 @@ impl Shard {
                 None => Answer::Failed(FileError::NotFound),
             },
             Operation::Rename(from, to, mode) => self.rename(from, to, *mode),
-            Operation::Change(inode, _) => {
+            Operation::Change(inode, _) | Operation::SetLayout(inode, _) => {
                 self.touch(*inode, 0);
                 self.attributes(*inode)
             }

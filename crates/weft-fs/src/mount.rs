@@ -295,6 +295,6 @@ fn refused(path: &[u8], error: FileError) -> FsError {
     FsError::Refused { path: text(path), error }
 }
 
-fn data_error(path: &[u8], error: &ClientError) -> FsError {
+pub(crate) fn data_error(path: &[u8], error: &ClientError) -> FsError {
     FsError::Data { path: text(path), error: with_causes(error).into() }
 }

@@ -5,6 +5,7 @@ use crate::error::FsError;
 use crate::kept_names::KeptNames;
 use crate::path::{ends_with_dot, is_of_directory, names, text};
 use std::time::Duration;
+use weft_layout::FileLayout;
 use weft_types::limits::LISTED_ENTRIES_MAX;
 use weft_types::{Attributes, FileKind, InodeNumber};
 use weft_wire::files::{
@@ -183,6 +184,20 @@ impl<S: Shards> Namespace<S> {
         path: &[u8],
     ) -> Result<Attributes, FsError> {
         self.attributes_by(path, Operation::Change(inode, changes)).await
+    }
+
+    /// Sets how the data of a file without data will lie, or of files that are made in a directory from now
+    /// on. `path` is what it is called in errors.
+    ///
+    /// # Errors
+    /// If it is gone, has data or is open, or no file can have the layout.
+    pub async fn set_layout(
+        &self,
+        inode: InodeNumber,
+        layout: FileLayout,
+        path: &[u8],
+    ) -> Result<Attributes, FsError> {
+        self.attributes_by(path, Operation::SetLayout(inode, layout.encode())).await
     }
 
     /// All entries of a directory, without `.` and `..`, in the order of their cookies. Each part of some

@@ -51,6 +51,7 @@ fn operations() -> Vec<Operation> {
         Operation::CreateUnnamed(InodeNumber::ROOT, made(FileKind::Regular, b"")),
         Operation::Link(inode, at(b"again")),
         Operation::Change(inode, changes),
+        Operation::SetLayout(InodeNumber::ROOT, [1, 0, 2, 0, 0, 1, 0, 0, 8, 0, 0, 0]),
         Operation::SetXattr(inode, b"user.a".to_vec(), vec![1; 1100], XattrMode::Create),
         Operation::Rename(at(b"file"), at(b"moved"), RenameMode::Replace),
         Operation::Unlink(at(b"again")),

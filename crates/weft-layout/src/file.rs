@@ -4,7 +4,7 @@
 
 use crate::LayoutError;
 use crate::stripe::validate;
-use weft_types::limits::SETS_MAX;
+use weft_types::limits::{OBJECT_BLOCKS_MAX, SETS_MAX};
 use weft_types::{BlockCount, GroupId, ObjectId, Owner, Striping, Volume};
 
 /// How the addresses of a file become objects, as its inode keeps it.
@@ -80,6 +80,13 @@ impl FileLayout {
         Ok(FileLayout { set, copies, unit_blocks, width })
     }
 
+    /// Whether a file of some file system can have it: the unit and the width keep the rules of [`validate`]
+    /// with the largest objects.
+    pub fn is_possible(&self) -> bool {
+        let width = u32::from(self.width);
+        validate(&Striping { unit_blocks: self.unit_blocks, width, object_blocks: OBJECT_BLOCKS_MAX }).is_ok()
+    }
+
     /// How the addresses of a file with this layout become objects, in this file system.
     ///
     /// # Errors
@@ -149,10 +156,10 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use std::collections::BTreeMap;
+    use weft_types::VolumeState;
     use weft_types::{
         FileSystem, Generation, ListedShard, PoolId, Protection, SpanGroups, VolumeId, VolumeKind,
     };
-    use weft_types::{VolumeState, limits::OBJECT_BLOCKS_MAX};
 
     fn file_system(sets: &[&[u64]]) -> Volume {
         let set = |groups: &&[u64]| groups.iter().copied().map(GroupId).collect::<SpanGroups>();

@@ -23,4 +23,4 @@ pub use file::{FileLayout, file_blocks_max, group_of_file};
 pub use loads::Loads;
 pub use placement::{GROUPS_PER_DRIVE, GROUPS_PER_PART, groups_wanted, place, replacement, usable_blocks};
 pub use span::{GroupLoad, group_of, span_groups};
-pub use stripe::{Piece, address_of, default_striping, objects_for, pieces, validate};
+pub use stripe::{Piece, address_of, blocks_below, default_striping, objects_for, pieces, validate};

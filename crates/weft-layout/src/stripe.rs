@@ -122,6 +122,23 @@ pub fn address_of(striping: &Striping, object_index: u64, block: u32) -> Option<
     row.checked_mul(width * object)?.checked_add(in_row).map(Lba)
 }
 
+/// How many blocks of an object have an address below this one.
+///
+/// # Panics
+/// If the striping is invalid (see [`validate`]).
+pub fn blocks_below(striping: &Striping, object_index: u64, end: Lba) -> u32 {
+    assert_eq!(validate(striping), Ok(()), "a striping is validated before it enters the map");
+    let unit = u64::from(striping.unit_blocks);
+    let width = u64::from(striping.width);
+    let object = u64::from(striping.object_blocks);
+    let (row, column) = (object_index / width, object_index % width);
+    let in_row = end.0.saturating_sub(row.saturating_mul(width * object)).min(width * object);
+    let (lines, rest) = (in_row / (width * unit), in_row % (width * unit));
+    let in_line = rest.saturating_sub(column * unit).min(unit);
+    // At most the object's size, which has 32 bits.
+    (lines * unit + in_line) as u32
+}
+
 /// How many objects cover a volume of this size: always whole rows, a multiple of the width.
 ///
 /// Already the second unit of a row lies in its second object, so that a row's objects are needed almost at once;
@@ -243,6 +260,15 @@ mod tests {
             let lba = address_of(&striping, object, block).expect("far below 64 bits");
             let piece = pieces(&striping, lba, 1).next().expect("one block is one piece");
             prop_assert_eq!((piece.object_index, piece.range), (object, BlockRange::one(block)));
+        }
+
+        #[test]
+        fn an_object_has_the_blocks_below_an_address_that_pieces_say(
+            striping in striping(), object in 0u64..200, end in 0u64..20_000
+        ) {
+            let of_object = pieces(&striping, Lba(0), end).filter(|piece| piece.object_index == object);
+            let expected: u64 = of_object.map(|piece| u64::from(piece.range.count)).sum();
+            prop_assert_eq!(u64::from(blocks_below(&striping, object, Lba(end))), expected);
         }
 
         #[test]

@@ -329,6 +329,7 @@ fn changed_directories(tables: &Tables, session: SessionId, operation: &Operatio
         Operation::Unlink(at) | Operation::RemoveDirectory(at) => with_named(at).to_vec(),
         Operation::Rename(from, to, _) => [with_named(from), with_named(to)].concat(),
         Operation::Change(inode, _)
+        | Operation::SetLayout(inode, _)
         | Operation::SetXattr(inode, ..)
         | Operation::RemoveXattr(inode, _)
         | Operation::Hold(inode, HoldMode::Write | HoldMode::Shared)
@@ -347,6 +348,7 @@ fn changed(tables: &Tables, operation: &Operation) -> Vec<InodeNumber> {
     let named = |at: &NameIn| tables.entry(at.directory, &at.name).map(|entry| entry.inode);
     match operation {
         Operation::Change(inode, _)
+        | Operation::SetLayout(inode, _)
         | Operation::Link(inode, _)
         | Operation::SetXattr(inode, ..)
         | Operation::RemoveXattr(inode, _) => vec![*inode],

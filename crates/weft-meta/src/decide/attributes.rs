@@ -2,6 +2,7 @@
 
 use super::draft::Draft;
 use crate::key::Key;
+use weft_layout::FileLayout;
 use weft_types::limits::FILE_BYTES_MAX;
 use weft_types::{FileKind, FileTime, InodeNumber};
 use weft_wire::files::{Answer, AttributeChanges, FileError, SetTime};
@@ -48,6 +49,36 @@ impl Draft<'_> {
         if changes.modified.is_some() && inode.is_directory() {
             inode.modified_revision = self.part(inode.attributes.inode).revision;
         }
+        self.put_changed(&mut inode);
+        Ok(Answer::Attributes(self.seen(&inode)))
+    }
+
+    /// Sets how the data of a file without data will lie, or of files that are made in a directory. The
+    /// session may not have the file open either: where its data go is known by its layout at the open.
+    pub(super) fn set_layout(
+        &mut self,
+        inode: InodeNumber,
+        layout: &[u8; FileLayout::BYTES],
+    ) -> Result<Answer, FileError> {
+        let mut inode = self.inode(inode)?;
+        let layout = FileLayout::decode(layout).map_err(|_| FileError::Invalid)?;
+        let attributes = &mut inode.attributes;
+        match attributes.kind {
+            FileKind::Directory => {}
+            FileKind::Regular => {
+                let has_data = attributes.size > 0 || inode.reserved_end > 0;
+                if has_data || self.tables.is_held(attributes.inode) {
+                    return Err(FileError::NotPermitted);
+                }
+            }
+            _ => return Err(FileError::Invalid),
+        }
+        // A layout of a later release is not taken apart here, and stays.
+        let before = FileLayout::decode(&attributes.layout).map_err(|_| FileError::Invalid)?;
+        if layout.copies != before.copies || !layout.is_possible() {
+            return Err(FileError::Invalid);
+        }
+        attributes.layout = FileLayout { set: before.set, ..layout }.encode();
         self.put_changed(&mut inode);
         Ok(Answer::Attributes(self.seen(&inode)))
     }

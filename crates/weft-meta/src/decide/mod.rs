@@ -130,6 +130,7 @@ fn carry_out(draft: &mut Draft<'_>, operation: &Operation) -> Result<Answer, Fil
         Operation::RemoveDirectory(at) => draft.remove_directory(at),
         Operation::Rename(from, to, mode) => draft.rename(from, to, *mode),
         Operation::Change(inode, changes) => draft.change(*inode, changes),
+        Operation::SetLayout(inode, layout) => draft.set_layout(*inode, layout),
         Operation::List { directory, after, limit } => draft.list(*directory, *after, *limit),
         Operation::Target(inode) => draft.target(*inode),
         Operation::Xattr(inode, name) => draft.xattr(*inode, name),

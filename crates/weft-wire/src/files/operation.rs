@@ -238,6 +238,11 @@ pub enum Operation {
     /// never becomes shorter. Its time becomes this one, or the next after the one that it has. Answered with
     /// its attributes.
     Grow(InodeNumber, u64, FileTime),
+    /// How the data of files lie that are made in a directory from now on, or of a file that has none yet:
+    /// see `weft_layout::FileLayout`. The set of groups stays as it is. Refused with
+    /// [`super::FileError::NotPermitted`] once a file has data, and while a session has it open; with
+    /// [`super::FileError::Invalid`] if no file can have the layout. Answered with the attributes.
+    SetLayout(InodeNumber, [u8; 12]),
 }
 
 impl Operation {
@@ -273,6 +278,7 @@ impl Operation {
             | Operation::Reserve(inode, _)
             | Operation::Unreserve(inode, _)
             | Operation::Grow(inode, ..)
+            | Operation::SetLayout(inode, _)
             | Operation::Lock(inode, _)
             | Operation::Unlock(inode, ..)
             | Operation::FindLock(inode, _) => *inode,
@@ -354,6 +360,7 @@ impl Operation {
             | Operation::Reserve(..)
             | Operation::Unreserve(..)
             | Operation::Grow(..)
+            | Operation::SetLayout(..)
             | Operation::Lock(..)
             | Operation::Unlock(..) => true,
         }
@@ -444,6 +451,7 @@ impl Operation {
             Operation::Grow(inode, size, time) => {
                 encode_time(e.u8(32).u64(inode.0).u64(*size), *time);
             }
+            Operation::SetLayout(inode, layout) => drop(e.u8(33).u64(inode.0).bytes(layout)),
             of_server => of_server.encode_of_server(e),
         }
     }
@@ -520,6 +528,7 @@ impl Operation {
                 Operation::DataOf((0..count).map(|_| decode_inode(d)).collect::<Result<_, _>>()?)
             }
             32 => Operation::Grow(decode_inode(d)?, d.u64()?, decode_time(d)?),
+            33 => Operation::SetLayout(decode_inode(d)?, d.array()?),
             AWAIT if may_await => Operation::Await(Box::new(Operation::decode_some(d, false)?)),
             n => return Err(DecodeError::Invalid { field: "operation", value: n.into() }),
         })

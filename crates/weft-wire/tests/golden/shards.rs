@@ -43,6 +43,7 @@ variants!(Operation {
     HoldDirectory,
     DataOf,
     Grow,
+    SetLayout,
 });
 variants!(Answer {
     Attributes,
@@ -120,6 +121,7 @@ fn operations() -> Vec<Operation> {
         Operation::DataOf(vec![inode, InodeNumber::new(3, 8)]),
         Operation::Hold(inode, HoldMode::Shared),
         Operation::Grow(inode, 0x0002_0000, FileTime { seconds: 7, nanoseconds: 9 }),
+        Operation::SetLayout(inode, [1, 0, 2, 0, 0, 1, 0, 0, 8, 0, 0, 0]),
     ]
 }
 
