@@ -151,7 +151,7 @@ async fn set(place: &FabricPlace, args: &LayoutSetArgs, output: Output) -> Resul
         };
         let before = layout_of(&found, path)?;
         let set = mount.names().set_layout(found.inode, asked.over(before), path).await;
-        Ok((made, set.map_err(|error| stays(error, found.kind))?))
+        Ok((made, set.map_err(|error| stays(error, found.kind, path))?))
     })
     .await?;
     let layout = layout_of(&attributes, path)?;
@@ -212,20 +212,21 @@ impl Asked {
 }
 
 /// Why a layout was not set.
-fn stays(error: FsError, kind: FileKind) -> CliError {
+fn stays(error: FsError, kind: FileKind, path: &[u8]) -> CliError {
+    let path = text(path);
     let (message, hint) = match (error.refusal(), kind) {
         (Some(FileError::NotPermitted), FileKind::Regular) => (
             format!(
-                "{error}: a file keeps its layout once a program has opened it to write, and while it is open"
+                "{path}: a file keeps its layout once a program has opened it to write, and while it is open"
             ),
             "make a new file by this command, copy the data into it, and rename it",
         ),
         (Some(FileError::Invalid), FileKind::Regular | FileKind::Directory) => (
-            format!("{error}: this file system cannot have such a layout"),
+            format!("{path}: this file system cannot have such a layout"),
             "`weft fs show` shows the layout of new files; leave out one of the options",
         ),
         (Some(FileError::Invalid), _) => {
-            (format!("{error}: only files and directories have a layout"), "name a file or a directory")
+            (format!("{path}: only files and directories have a layout"), "name a file or a directory")
         }
         _ => return error.into(),
     };
