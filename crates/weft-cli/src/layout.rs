@@ -14,7 +14,7 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use weft_api::{ApiAnswer, ApiRequest, DriveInfo, FileSystemInfo};
 use weft_client::{AttachMode, FileLayout};
-use weft_fs::{FilePart, FsError, Mount, NewFile};
+use weft_fs::{FilePart, FsError, NewFile};
 use weft_types::limits::STRIPE_WIDTH_MAX;
 use weft_types::{Attributes, BLOCK_SIZE, DriveId, FileKind};
 use weft_wire::files::FileError;
@@ -250,7 +250,7 @@ async fn show(place: &FabricPlace, args: &LayoutShowArgs, output: Output) -> Res
         Ok(shown)
     })
     .await?;
-    output.show(&shown, |shown, paint| describe(shown, paint))
+    output.show(&shown, describe)
 }
 
 fn layout_of(attributes: &Attributes, path: &[u8]) -> Result<FileLayout, CliError> {
