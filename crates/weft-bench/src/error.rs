@@ -105,6 +105,49 @@ pub enum BenchError {
     /// fio, which other people's measurements are made with.
     #[error(transparent)]
     Fio(#[from] FioError),
+    /// The folder to be tested has not room for the test. Nothing was written.
+    #[error("{} has not room for this test: {wanted} are needed, {left} are free", folder.display())]
+    NoRoom {
+        /// The folder.
+        folder: PathBuf,
+        /// What is needed.
+        wanted: String,
+        /// What is there.
+        left: String,
+    },
+    /// Something is in the way that no test has made. Nothing was changed.
+    #[error("{} exists, and no test of weft has made it", path.display())]
+    NotOurs {
+        /// What it is.
+        path: PathBuf,
+    },
+    /// A file was not written by a test, so its content cannot be checked.
+    #[error("{} cannot be checked: no test of weft has written it", path.display())]
+    Unknown {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A rank of a suite has failed.
+    #[error("rank {rank}: {message}")]
+    Rank {
+        /// Its number.
+        rank: u32,
+        /// What it says.
+        message: String,
+        /// What it says to do.
+        hint: Option<String>,
+    },
+    /// What was read is not what was written.
+    #[error("{wrong} transfers do not hold what was written; {first}")]
+    Wrong {
+        /// How many.
+        wrong: u64,
+        /// The first one.
+        first: String,
+    },
+    /// Somebody has asked for the end.
+    #[error("interrupted; what the test had made is removed, unless -k was given")]
+    Stopped,
     /// It was ended before anything was measured.
     #[error("interrupted before anything was measured")]
     Interrupted,
@@ -133,11 +176,39 @@ impl BenchError {
             BenchError::NotReady { .. } | BenchError::Died { .. } => {
                 Some("is there memory for the drives (3 GiB)? the daemons' words are above")
             }
+            BenchError::NoRoom { .. } => {
+                Some("test with less data, fewer files or fewer processes, or in another folder")
+            }
+            BenchError::NotOurs { .. } => Some("name another file or folder; what is there is not touched"),
+            BenchError::Unknown { .. } => Some("write it first with -w and -k, and the same -o"),
+            BenchError::Rank { hint: Some(hint), .. } => Some(hint),
+            BenchError::Rank { hint: None, .. } => {
+                Some("what the rank has said is above; `weft status` says how a fabric is")
+            }
+            BenchError::Wrong { .. } => Some(
+                "if nobody else wrote to the files, they are damaged: keep them (-k or -K), and see \
+                 `weft events` and the nodes' logs",
+            ),
+            BenchError::File { source, .. } => file_hint(source),
             BenchError::Client { hint: Some(hint), .. } => Some(hint),
             BenchError::Client { hint: None, .. } => Some(
                 "it is a `weft bench` where it ran: is this version of weft there, and can it reach the fabric?",
             ),
             _ => None,
         }
+    }
+}
+
+/// What to do about a file that cannot be used, where that is known.
+fn file_hint(error: &io::Error) -> Option<&'static str> {
+    match error.raw_os_error()? {
+        libc::ENOSPC => Some("no space is left: test with less data, or see `weft fs df` and `weft status`"),
+        libc::EINVAL => Some(
+            "with -B, transfers have to be of whole blocks of the file system, mostly 4k, and it has to know \
+             direct requests",
+        ),
+        libc::ENOENT => Some("it has to be there: write it first with -k, or see the names with --dry-run"),
+        libc::EMFILE | libc::ENFILE => Some("too many files are open: see `ulimit -n`"),
+        _ => None,
     }
 }

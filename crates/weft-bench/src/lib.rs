@@ -5,7 +5,9 @@
 //! starts a fabric of its own from the weft binary, runs [`WORKLOADS`] beside a bare exchange of frames of the same
 //! sizes ([`Limit`]), and reports medians of the ratios; [`repair()`] does the same for resync, rebuild, scrubs and what
 //! drives write. On any fabric, [`matrix()`] has more and more client processes put loads of several sizes, [`fleet()`] one load from all at
-//! once, and [`fio()`] the jobs of a file of fio's; [`compare()`] puts two of their results beside each other. This crate links neither target nor store nor manager: what it
+//! once, and [`fio()`] the jobs of a file of fio's; [`compare()`] puts two of their results beside each other.
+//! On any folder, [`ior()`] and [`mdtest()`] are the suites of the field of parallel file systems. This crate
+//! links neither target nor store nor manager: what it
 //! measures is what a user's processes do.
 
 mod bed;
@@ -37,6 +39,7 @@ mod report;
 mod run;
 mod stamp;
 mod subprocess;
+mod suites;
 mod timeline;
 mod tool;
 mod transport;
@@ -68,5 +71,11 @@ pub use repair::{
 };
 pub use report::{Row, RunFacts};
 pub use run::{RunOptions, run};
+pub use suites::ior::{Access, Checked, IorFigures, IorOptions, IorPlan, IorRow, IorSummary, ReadOrder, ior};
+pub use suites::mdtest::{
+    Item, Items, MdtestFigures, MdtestOptions, MdtestPhases, MdtestPlan, MdtestResult, MdtestRow, Operation,
+    Tree, mdtest,
+};
+pub use suites::{Launched, RanksOptions, Spread, TestedFolder, follow, serve_as_rank};
 pub use timeline::Tick;
 pub use workload::{WORKLOADS, Workload};

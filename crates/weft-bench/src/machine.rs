@@ -30,13 +30,23 @@ pub struct Machine {
 impl Machine {
     /// This machine, now; called on an executor's thread.
     pub fn describe(cores: usize) -> Machine {
+        Machine::at(cores, Timestamp::from_millis(weft_rt::wall_clock_us() / 1000))
+    }
+
+    /// This machine, now; called on a thread without an executor.
+    pub(crate) fn of_this_time(cores: usize) -> Machine {
+        let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+        Machine::at(cores, Timestamp::from_millis(since.as_millis() as u64))
+    }
+
+    fn at(cores: usize, date: Timestamp) -> Machine {
         Machine {
             cpu: cpu_name(&fs::read_to_string("/proc/cpuinfo").unwrap_or_default()),
             cores,
             kernel: first_line("/proc/sys/kernel/osrelease"),
             tcp_congestion_control: first_line("/proc/sys/net/ipv4/tcp_congestion_control"),
             commit: None,
-            date: Timestamp::from_millis(weft_rt::wall_clock_us() / 1000),
+            date,
         }
     }
 

@@ -28,8 +28,12 @@ pub enum Unit {
     Microseconds,
     /// Requests per second.
     PerSecond,
+    /// Operations per second, where they are no requests.
+    OperationsPerSecond,
     /// Megabytes (10^6 bytes) per second.
     MegabytesPerSecond,
+    /// Mebibytes (2^20 bytes) per second.
+    MebibytesPerSecond,
     /// Megabytes (10^6 bytes).
     Megabytes,
     /// Parts of a hundred.
@@ -47,7 +51,9 @@ impl Unit {
             Unit::Hours => Some("h"),
             Unit::Microseconds | Unit::Count => None,
             Unit::PerSecond => Some("requests/s"),
+            Unit::OperationsPerSecond => Some("operations/s"),
             Unit::MegabytesPerSecond => Some("MB/s"),
+            Unit::MebibytesPerSecond => Some("MiB/s"),
             Unit::Megabytes => Some("MB"),
             Unit::Percent => Some("%"),
             Unit::Number => None,

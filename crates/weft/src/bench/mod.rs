@@ -4,24 +4,31 @@ mod compare;
 mod figures;
 mod files;
 mod fio;
+mod ior;
 mod map;
 mod matrix;
+mod mdtest;
 mod names;
 mod places;
 mod rate;
 mod repair;
 mod run;
 mod start_workload;
+mod suite;
+mod unsupported;
 
 use compare::CompareArgs;
 use figures::FiguresArgs;
 use fio::FioArgs;
+use ior::IorArgs;
 use map::MapArgs;
 use matrix::MatrixArgs;
+use mdtest::MdtestArgs;
 use names::NamesArgs;
 use repair::RepairArgs;
 use run::RunArgs;
 use start_workload::StartWorkloadArgs;
+use suite::RankArgs;
 use weft_bench::{BenchError, FioError};
 use weft_cli::{CliError, Globals};
 use weft_types::with_causes;
@@ -149,6 +156,44 @@ pub(crate) enum BenchCommand {
         weft bench names home --clients 2 --files 50000 --depth 128\n  \
         weft bench names home --json | jq '.rows[] | {workload, per_second}'")]
     Names(NamesArgs),
+    /// Write and read files from many processes, in IOR's terms, in any folder
+    ///
+    /// Takes the options of IOR: each process writes and reads blocks of one file, or of a file of its own
+    /// (-F). The folder may be on a mount of Weft or on any other file system, and no fabric is needed.
+    /// --processes starts processes here; under mpirun or srun each rank is one, on as many machines as
+    /// there are. No MPI library is needed: ranks find the first one by a file in the tested folder, and
+    /// only that one prints.
+    ///
+    /// The content follows from a seed and the offset, so -W and -R notice each byte that is wrong. Files
+    /// are removed in the end, also after an error or Ctrl-C, unless -k is given. A file in their place
+    /// that no such test has written is never touched.
+    ///
+    /// Several sizes (-t) or numbers of processes are measured one after the other; --html draws them as
+    /// charts.
+    #[command(after_long_help = "Examples:\n  \
+        weft bench ior -a POSIX -B -F -w -r -t 32m -b 4G -N 4 -o /mnt/home/x\n  \
+        weft bench ior -z -F -w -r -t 4k -b 320m -e -C -N 4 -o /mnt/home/test\n  \
+        weft bench ior -w -r -R -t 4k,64k,1m -b 64m -N 1,2,4 -o /mnt/home/test --html ior.html\n  \
+        mpirun -n 8 weft bench ior -w -r -C -e -t 1m -b 1g -o /mnt/home/test")]
+    Ior(Box<IorArgs>),
+    /// Make, find, read and remove files and folders from many processes, in mdtest's terms, in any folder
+    ///
+    /// Takes the options of mdtest: each process makes items in a tree of folders, asks for their
+    /// attributes, reads and removes them; each phase begins when all have ended the one before. The folder
+    /// may be on a mount of Weft or on any other file system, and no fabric is needed. --processes starts
+    /// processes here; under mpirun or srun each rank is one, as for `weft bench ior`.
+    ///
+    /// All is below folders weft-mdtest.N of the named one, and is removed in the end, also after an error
+    /// or Ctrl-C. With -C alone it stays, for later runs with -T, -E and -r and the same other options.
+    #[command(after_long_help = "Examples:\n  \
+        weft bench mdtest -I 10 -i 2 -z 5 -b 5 --processes 4 -d /mnt/home/x\n  \
+        weft bench mdtest -F -u -n 10000 --processes 1,2,4 -d /mnt/home/test --html mdtest.html\n  \
+        weft bench mdtest -F -w 3901 -e 3901 -X -N 1 -n 1000 --processes 4 -d /mnt/home/test\n  \
+        mpirun -n 8 weft bench mdtest -n 1000 -d /mnt/home/test")]
+    Mdtest(Box<MdtestArgs>),
+    /// Serve as a rank of a suite: orders come over the standard input
+    #[command(hide = true)]
+    Rank(RankArgs),
     /// Compare two results of the same benchmark
     ///
     /// Takes what `weft bench matrix`, `weft bench start-workload` or `weft bench fio` wrote with
@@ -170,6 +215,9 @@ pub(crate) fn run(command: BenchCommand, globals: &Globals) -> Result<(), CliErr
         BenchCommand::Fio(args) => fio::run(&args, &globals.place(), globals.output()),
         BenchCommand::Map(args) => map::run(&args, globals.output()),
         BenchCommand::Names(args) => names::run(args, globals.place(), globals.output()),
+        BenchCommand::Ior(args) => ior::run(&args, globals.output()),
+        BenchCommand::Mdtest(args) => mdtest::run(&args, globals.output()),
+        BenchCommand::Rank(args) => suite::serve_as_rank(&args),
         BenchCommand::Compare(args) => compare::run(&args, globals.output()),
     }
 }
@@ -183,8 +231,10 @@ fn failed(error: BenchError, command: &str) -> CliError {
     match error {
         BenchError::Request(error) => CliError::Client(error),
         BenchError::Runtime(error) => CliError::Runtime(error),
-        BenchError::Interrupted => CliError::Interrupted { message },
-        BenchError::HoldsData { .. } => CliError::Refused { message, hint },
+        BenchError::Interrupted | BenchError::Stopped => CliError::Interrupted { message },
+        BenchError::HoldsData { .. } | BenchError::NoRoom { .. } | BenchError::NotOurs { .. } => {
+            CliError::Refused { message, hint }
+        }
         BenchError::Invalid { .. } | BenchError::Fio(FioError::JobFile { .. }) => {
             CliError::Usage { message, hint }
         }

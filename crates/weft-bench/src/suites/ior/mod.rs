@@ -1,0 +1,14 @@
+//! IOR: ranks write and read a file together, or a file each.
+
+mod access;
+mod conduct;
+mod layout;
+mod outcome;
+mod page;
+
+pub use access::Access;
+pub(crate) use access::{IorOrder, carry_out};
+pub use conduct::{IorOptions, IorPlan, ior};
+pub use layout::ReadOrder;
+pub use outcome::{Checked, IorFigures, IorRow, IorSummary};
+pub(crate) use page::table;
