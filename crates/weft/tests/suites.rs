@@ -119,7 +119,7 @@ fn a_byte_that_was_changed_is_noticed_by_a_later_run() {
     let sizes = ["-t", "64k", "-b", "256k", "-s", "2", "-N", "3", "-k", "-o", text(&test)];
     bed.ok(&[&["bench", "ior", "-w"][..], &sizes].concat());
     let read = [&["bench", "ior", "-r", "-R", "-C"][..], &sizes].concat();
-    assert!(bed.ok(&read).contains("24 transfers, 1.5 MiB, all right"));
+    assert!(bed.ok(&read).contains("24 transfers, 1536 KiB, all right"));
     flip(&test, 700_001);
     let found = bed.weft(&read);
     assert_eq!(found.code, 1, "{found:?}");

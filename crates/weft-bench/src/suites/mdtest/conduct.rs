@@ -158,7 +158,7 @@ impl MdtestOptions {
             format!("--processes {most} is more than {PROCESSES_MAX} processes on one machine")
         } else if self.branch == 0 || self.repetitions == 0 {
             "-b and -i have to be at least 1".to_owned()
-        } else if !folders.is_some_and(|folders| folders <= FOLDERS_MAX) {
+        } else if folders.is_none_or(|folders| folders > FOLDERS_MAX) {
             let (depth, branch) = (self.depth, self.branch);
             format!("a tree with -z {depth} and -b {branch} has more than {FOLDERS_MAX} folders")
         } else if self.write_bytes.max(self.read_bytes) > FILE_BYTES_KEPT_MAX {
