@@ -140,7 +140,14 @@ impl Pass {
                     self.findings.push(TableFinding::Answers { session: session.0, kept: u64::MAX });
                 }
             }
-            Some(KeyParts::Shard) | None => {}
+            Some(
+                KeyParts::Shard
+                | KeyParts::Transactions
+                | KeyParts::Committed(..)
+                | KeyParts::Prepared(..)
+                | KeyParts::Over(_),
+            )
+            | None => {}
         }
     }
 

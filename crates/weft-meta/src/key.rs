@@ -1,5 +1,6 @@
 //! Keys of a shard's tables. Byte order is key order.
 
+use crate::peer::Transaction;
 use std::fmt;
 use weft_types::limits::{FILE_NAME_BYTES_MAX, XATTR_NAME_BYTES_MAX};
 use weft_types::{InodeNumber, SessionId};
@@ -31,6 +32,14 @@ pub enum Table {
     Held = 10,
     /// By inode, session, owner and first byte: locks of programs.
     Lock = 11,
+    /// One record: up to where numbers of transactions may have been given out (F3).
+    Transactions = 12,
+    /// By transaction, participant and piece: changes of other shards that have been decided here.
+    Committed = 13,
+    /// By coordinator, transaction and part: what is locked here for a transaction, or was.
+    Prepared = 14,
+    /// By coordinator: up to which number its transactions are over.
+    Over = 15,
 }
 
 /// A key: at most [`Key::BYTES_MAX`] bytes.
@@ -52,6 +61,10 @@ pub enum KeyParts<'a> {
     Orphan(InodeNumber),
     Held(InodeNumber, SessionId),
     Lock(InodeNumber, SessionId, LockOwner, u64),
+    Transactions,
+    Committed(u64, u16, u16),
+    Prepared(Transaction, u8),
+    Over(u16),
 }
 
 impl Key {
@@ -133,6 +146,26 @@ impl Key {
         Key::of(Table::Lock, &[inode.0, session.0], &rest)
     }
 
+    /// The record of transactions.
+    pub(crate) fn transactions() -> Key {
+        Key::of(Table::Transactions, &[], &[])
+    }
+
+    /// A piece of the changes of a participant.
+    pub(crate) fn committed(number: u64, participant: u16, piece: u16) -> Key {
+        Key::of(Table::Committed, &[number], &[&participant.to_be_bytes(), &piece.to_be_bytes()])
+    }
+
+    /// A part of a transaction that is prepared here.
+    pub(crate) fn prepared(transaction: Transaction, part: u8) -> Key {
+        Key::of(Table::Prepared, &[transaction.coordinator.into(), transaction.number], &[&[part]])
+    }
+
+    /// What is over of a coordinator.
+    pub(crate) fn over(coordinator: u16) -> Key {
+        Key::of(Table::Over, &[coordinator.into()], &[])
+    }
+
     /// The first key that a lock of an inode can have.
     pub fn first_lock(inode: InodeNumber) -> Key {
         Key::of(Table::Lock, &[inode.0], &[])
@@ -159,6 +192,9 @@ impl Key {
         let (table, rest) = self.0.split_first()?;
         if *table == Table::Shard as u8 {
             return rest.is_empty().then_some(KeyParts::Shard);
+        }
+        if *table == Table::Transactions as u8 {
+            return rest.is_empty().then_some(KeyParts::Transactions);
         }
         let (first, rest) = number(rest)?;
         let (inode, session) = (InodeNumber(first), SessionId(first));
@@ -188,6 +224,18 @@ impl Key {
             n if n == Table::Held as u8 => {
                 whole_number(rest).map(|session| KeyParts::Held(inode, SessionId(session)))
             }
+            n if n == Table::Committed as u8 => {
+                let (participant, piece) = rest.split_first_chunk()?;
+                let piece = u16::from_be_bytes(piece.try_into().ok()?);
+                Some(KeyParts::Committed(first, u16::from_be_bytes(*participant), piece))
+            }
+            n if n == Table::Prepared as u8 => {
+                let (number, part) = number(rest)?;
+                let coordinator = u16::try_from(first).ok()?;
+                let [part] = part else { return None };
+                Some(KeyParts::Prepared(Transaction { coordinator, number }, *part))
+            }
+            n if n == Table::Over as u8 => is_last.then_some(KeyParts::Over(u16::try_from(first).ok()?)),
             n if n == Table::Lock as u8 => {
                 let (session, rest) = number(rest)?;
                 let (family, rest) = rest.split_first()?;
@@ -227,6 +275,7 @@ mod tests {
         let (inode, session) = (InodeNumber(7), SessionId(8));
         let name: &[u8] = b"name";
         let owner = LockOwner { family: LockFamily::Range, id: 10 };
+        let transaction = Transaction { coordinator: 18, number: 19 };
         let keys = [
             (Key::shard(), KeyParts::Shard),
             (Key::session(session), KeyParts::Session(session)),
@@ -239,6 +288,10 @@ mod tests {
             (Key::orphan(inode), KeyParts::Orphan(inode)),
             (Key::held(inode, session), KeyParts::Held(inode, session)),
             (Key::lock(inode, session, owner, 12), KeyParts::Lock(inode, session, owner, 12)),
+            (Key::transactions(), KeyParts::Transactions),
+            (Key::committed(13, 14, 15), KeyParts::Committed(13, 14, 15)),
+            (Key::prepared(transaction, 16), KeyParts::Prepared(transaction, 16)),
+            (Key::over(17), KeyParts::Over(17)),
         ];
         assert!(keys.is_sorted_by(|a, b| a.0 < b.0));
         for (key, parts) in &keys {
@@ -252,7 +305,11 @@ mod tests {
         for bytes in [
             &[][..],
             &[0],
-            &[12; 9],
+            &[16; 9],
+            &[12; 2],
+            &[13; 12],
+            &[14; 18],
+            &[15; 9],
             &[11; 34],
             &[11; 33],
             &[10; 9],

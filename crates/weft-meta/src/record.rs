@@ -29,6 +29,9 @@ pub struct ShardRecord {
 }
 
 impl ShardRecord {
+    /// Inodes that are reserved together: so many may be made before the record changes.
+    pub(crate) const RESERVED: u64 = 1024;
+
     /// The record as bytes.
     pub fn encode(&self) -> Value {
         let mut e = Encoder::default();
@@ -83,7 +86,10 @@ impl Inode {
         match self.is_directory() {
             true => Some(self.attributes.inode),
             false => {
-                Some(self.parent).filter(|parent| *parent != InodeNumber(0) && self.attributes.links == 1)
+                // A file that lies in another shard than its directory is not kept with it.
+                let is_beside = |parent: &InodeNumber| parent.shard() == self.attributes.inode.shard();
+                let parent = Some(self.parent).filter(|parent| *parent != InodeNumber(0));
+                parent.filter(is_beside).filter(|_| self.attributes.links == 1)
             }
         }
     }
@@ -168,6 +174,28 @@ impl Entry {
         e.0.into()
     }
 
+    /// What is known of an inode that lies in another shard: number and kind. Its revision is 0, which no
+    /// inode has.
+    pub(crate) fn elsewhere(&self) -> Attributes {
+        let never = FileTime::default();
+        Attributes {
+            inode: self.inode,
+            kind: self.kind,
+            mode: 0,
+            links: 0,
+            uid: 0,
+            gid: 0,
+            size: 0,
+            device: 0,
+            accessed: never,
+            modified: never,
+            changed: never,
+            born: never,
+            layout: [0; 12],
+            revision: 0,
+        }
+    }
+
     /// The entry of these bytes.
     ///
     /// # Errors
@@ -211,6 +239,47 @@ impl KeptAnswer {
     }
 }
 
+/// What is locked for a transaction, or was.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Prepared {
+    /// The transaction has happened, and its changes are made.
+    pub(crate) is_applied: bool,
+    /// The number of an inode that was made for it; it is locked, too.
+    pub(crate) made: Option<InodeNumber>,
+    /// Inodes that are locked.
+    pub(crate) locks: Vec<InodeNumber>,
+}
+
+impl Prepared {
+    /// It as bytes.
+    pub(crate) fn encode(&self) -> Value {
+        let mut e = Encoder::default();
+        e.u8(self.is_applied.into()).u64(self.made.map_or(0, |made| made.0)).u8(self.locks.len() as u8);
+        for inode in &self.locks {
+            e.u64(inode.0);
+        }
+        e.0.into()
+    }
+
+    /// What these bytes say.
+    ///
+    /// # Errors
+    /// If they are none.
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Prepared, DecodeError> {
+        let mut d = Decoder::new(bytes);
+        let is_applied = match d.u8()? {
+            0 => false,
+            1 => true,
+            n => return Err(DecodeError::Invalid { field: "state of a transaction", value: n.into() }),
+        };
+        let made = Some(InodeNumber(d.u64()?)).filter(|made| made.0 != 0);
+        let count = d.u8()?;
+        let locks = (0..count).map(|_| d.u64().map(InodeNumber)).collect::<Result<_, _>>()?;
+        d.finish()?;
+        Ok(Prepared { is_applied, made, locks })
+    }
+}
+
 /// A number as a value: of a session, the last operation that was answered for good.
 pub(crate) fn encode_number(n: u64) -> Value {
     Rc::new(n.to_le_bytes())
@@ -251,6 +320,9 @@ pub(crate) fn check_value(key: &Key, value: &[u8]) -> Result<(), DecodeError> {
         },
         KeyParts::Orphan(_) => Decoder::new(value).finish(),
         KeyParts::Held(..) => decode_hold(value).map(drop),
+        KeyParts::Transactions | KeyParts::Over(_) => decode_number(value).map(drop),
+        KeyParts::Committed(..) => Ok(()),
+        KeyParts::Prepared(..) => Prepared::decode(value).map(drop),
         KeyParts::Lock(_, _, owner, start) => decode_lock(owner, start, value).map(drop),
     }
 }

@@ -4,12 +4,16 @@ use crate::change::Change;
 use crate::checkpoint::{
     Checkpoint, FULL_BATCH_BYTES, FULL_LOG_BLOCKS, Newest, STEP_PAGES, begin_if_due, most_log_blocks,
 };
-use crate::decide::{Decision, Limits, decide};
+use crate::coordinator::Transactions;
+use crate::decide::Decision;
 use crate::error::MetaError;
+use crate::foreign::{Foreign, Need};
 use crate::key::{Key, KeyParts, Table};
 use crate::lock_waits::{LockWaits, WantedLock};
 use crate::log::{BATCH_BYTES_MAX, Log};
 use crate::medium::{Medium, read_whole};
+use crate::participant::Locks;
+use crate::peer::Peers;
 use crate::place::{LOG_BLOCK, LOG_BLOCKS, LOG_BLOCKS_LEAST, Places, SUPERBLOCKS};
 use crate::recalls::{Recalls, Wanted, in_the_way, who_knows};
 use crate::record::{Inode, Part, ShardRecord, Value, decode_hold};
@@ -112,7 +116,13 @@ pub(crate) struct Inner<M> {
     /// Who waits for whom.
     pub(crate) recalls: Recalls,
     /// The set of groups that new inodes lie in, once it is known.
-    newest_set: Cell<Option<u8>>,
+    pub(crate) newest_set: Cell<Option<u8>>,
+    /// The other shards of the file system, once they can be reached.
+    pub(crate) peers: RefCell<Option<Rc<dyn Peers>>>,
+    /// Inodes that transactions of other shards have locked.
+    pub(crate) locks: Locks,
+    /// Transactions of this shard.
+    pub(crate) transactions: Transactions,
     lock_waits: LockWaits,
     pub(crate) waits: Waits,
     pub(crate) table_check: RunningCheck,
@@ -124,7 +134,7 @@ pub(crate) struct Inner<M> {
     /// Something is to be proved, or the shard is to end.
     work: Notify,
     /// Something was proved, room was made, or the shard has ended.
-    progress: Notify,
+    pub(crate) progress: Notify,
     pub(crate) end: RefCell<Option<MetaError>>,
     /// The first block of the log's stream that the newest checkpoint has not.
     pub(crate) log_from: Cell<u64>,
@@ -256,11 +266,15 @@ impl<M: Medium> Shard<M> {
         let places = Places::around(superblock.first_page(), &used);
         let checkpoint = Checkpoint { newest: superblock, tree, places };
         let most_log_blocks = most_log_blocks(&medium, log.blocks);
+        let (locks, transactions) = (Locks::of(&tables), Transactions::of(&tables));
         let inner = Rc::new(Inner {
             medium,
             tables: RefCell::new(tables),
             recalls: Recalls::default(),
             newest_set: Cell::new(None),
+            peers: RefCell::new(None),
+            locks,
+            transactions,
             lock_waits: LockWaits::default(),
             waits: Waits::default(),
             table_check: RunningCheck::default(),
@@ -330,9 +344,16 @@ impl<M: Medium> Shard<M> {
             Operation::DataOf(ref inodes) => return inner.data_of(inodes).await.map(Ok),
             _ => {}
         }
+        let place = inner.place_of(&request.operation);
         // From the decision on nothing is awaited before it is made.
-        let Decision { changes, answer } = match inner.decide_in_turn(request, &may_be_decided).await? {
-            Ok(decision) => decision,
+        let Decision { changes, answer } = match inner.decide_in_turn(request, place, &may_be_decided).await?
+        {
+            Ok(Ok(decision)) => decision,
+            Ok(Err(_)) => {
+                let served = inner.transact(request, place, &may_be_decided).await?;
+                inner.count(|counters| counters.operations += 1);
+                return Ok(served);
+            }
             Err(why) => return Ok(Err(why)),
         };
         let is_unproved = match changes.is_empty() {
@@ -493,11 +514,11 @@ impl<M: Medium> Shard<M> {
 }
 
 /// How long an operation that waits for others goes without a look at whether it may go on.
-const LOOK_AGAIN: Duration = Duration::from_millis(500);
+pub(crate) const LOOK_AGAIN: Duration = Duration::from_millis(500);
 
 /// How long one operation waits. Then its client has to ask again, so that a client that does not wait any
 /// more does not keep a connection busy.
-const WAITS_AT_MOST: Duration = Duration::from_secs(5);
+pub(crate) const WAITS_AT_MOST: Duration = Duration::from_secs(5);
 
 /// Items that one round of a purge removes: a tenth of the largest batch.
 const PURGED_ITEMS: usize = 256;
@@ -566,7 +587,7 @@ fn purge(tables: &Tables, inode: InodeNumber) -> (Vec<Change>, bool) {
 
 impl<M: Medium> Inner<M> {
     /// Makes changes in memory, and has them appended.
-    fn change(&self, changes: &[Change]) {
+    pub(crate) fn change(&self, changes: &[Change]) {
         let mut tables = self.tables.borrow_mut();
         let mut e = Encoder(self.waiting.take());
         for change in changes {
@@ -576,11 +597,16 @@ impl<M: Medium> Inner<M> {
         self.waiting.replace(e.0);
     }
 
-    fn decide(&self, request: &FileRequest) -> Decision {
-        let now = FileTime::from_us(wall_clock_us());
-        let is_kept = self.recalls.is_kept_from(&self.tables.borrow(), request);
-        let (is_full, newest_set) = (self.medium.is_full(), self.newest_set.get());
-        decide(&self.tables.borrow(), request, now, Limits { is_full, is_kept, newest_set })
+    /// What an operation does, or what is needed of other shards first.
+    fn decide(&self, request: &FileRequest, place: Option<u16>) -> Result<Decision, Need> {
+        let is_locked = self.locks.are_in_the_way(&self.tables.borrow(), &request.operation);
+        let foreign = Foreign { place, is_spread: self.transactions.is_spread(), ..Foreign::default() };
+        match self.decide_here(request, &foreign, is_locked) {
+            Err(_) if !self.has_peers() || !request.operation.changes() => {
+                Ok(Decision::refused(FileError::Stale))
+            }
+            decided => decided,
+        }
     }
 
     /// Decides an operation as soon as it may be decided. An operation that changes something needs room
@@ -592,8 +618,9 @@ impl<M: Medium> Inner<M> {
     async fn decide_in_turn<E>(
         self: &Rc<Inner<M>>,
         request: &FileRequest,
+        place: Option<u16>,
         may_be_decided: &impl Fn() -> Result<(), E>,
-    ) -> Result<Result<Decision, E>, MetaError> {
+    ) -> Result<Result<Result<Decision, Need>, E>, MetaError> {
         let mut asked: Option<Vec<(Wanted, u64)>> = None;
         let wanted_lock = wanted_lock(request);
         let (mut waits_for_lock, mut would_wait_from) = (None, None);
@@ -631,16 +658,26 @@ impl<M: Medium> Inner<M> {
             if let (true, Some(wanted)) = (is_locked, wanted_lock) {
                 if self.is_deadlock(wanted, waits_for_lock.is_some(), &mut would_wait_from) {
                     mark(Path::DeadlockRefused);
-                    return Ok(Ok(Decision::refused(FileError::Deadlock)));
+                    return Ok(Ok(Ok(Decision::refused(FileError::Deadlock))));
                 }
                 mark(Path::LockWaited);
                 waits_for_lock.get_or_insert_with(|| self.lock_waits.begin(wanted));
             }
-            if in_the_way.is_empty() && !is_kept && !is_locked && !asked.iter().flatten().any(is_open) {
-                let decision = self.decide(request);
+            let is_in_transaction = !request.operation.changes()
+                && self.locks.are_in_the_way(&self.tables.borrow(), &request.operation);
+            let is_free = in_the_way.is_empty() && !is_kept && !is_locked && !is_in_transaction;
+            if is_free && !asked.iter().flatten().any(is_open) {
+                let decision = match self.decide(request, place) {
+                    Ok(decision) if self.locks.are_in_answer(&decision.answer) => {
+                        let _ = timeout(LOOK_AGAIN, progress).await;
+                        continue;
+                    }
+                    Ok(decision) => decision,
+                    Err(need) => return Ok(Ok(Err(need))),
+                };
                 let numbers = asked.get_or_insert_with(|| self.ask_who_knows(request, &decision.answer));
                 if !numbers.iter().any(is_open) {
-                    return Ok(Ok(decision));
+                    return Ok(Ok(Ok(decision)));
                 }
             }
             let locked = wanted_lock.filter(|_| is_locked);
@@ -700,13 +737,13 @@ impl<M: Medium> Inner<M> {
     }
 
     /// What sessions hold has changed.
-    fn follow_holds(&self) {
+    pub(crate) fn follow_holds(&self) {
         self.recalls.follow(&self.tables.borrow());
         self.notify();
     }
 
     /// Waits until changes may be decided: the log has room for them.
-    async fn wait_for_room(self: &Rc<Inner<M>>) -> Result<(), MetaError> {
+    pub(crate) async fn wait_for_room(self: &Rc<Inner<M>>) -> Result<(), MetaError> {
         loop {
             self.check()?;
             if self.has_room() {

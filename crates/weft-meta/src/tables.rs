@@ -177,6 +177,12 @@ impl Tables {
         self.next_inode
     }
 
+    /// Gives the counter of the next inode out: no other inode gets it while this server lives.
+    pub(crate) fn take_inode(&mut self) -> u64 {
+        self.next_inode += 1;
+        self.next_inode - 1
+    }
+
     /// The shard's record; `None` before it was formatted.
     pub fn shard(&self) -> Option<ShardRecord> {
         self.get(&Key::shard()).map(|bytes| ShardRecord::decode(bytes).expect("values are checked"))

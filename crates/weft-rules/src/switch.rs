@@ -133,6 +133,12 @@ mutations! {
     AnswerBeforeAppend, "F2", "answer-before-append", "An answer leaves before the log has it.";
     UnprobedRead, "F2", "unprobed-read", "A read is answered without proof.";
     StepEndsLog, "F2", "step-ends-log", "A step of a checkpoint gives up the log of those behind it.";
+    PrepareNotLogged, "F3", "prepare-not-logged", "A shard that is opened knows no locks of transactions.";
+    PrepareAgain, "F3", "prepare-again", "What comes twice is prepared once more.";
+    ReadLocked, "F3", "read-locked", "What a transaction has locked is read.";
+    CommitUnlogged, "F3", "commit-unlogged", "A coordinator forgets whom it has to tell.";
+    RenamesUnlocked, "F3", "renames-unlocked", "Two operations give directories other parents at once.";
+    ParentsOfLocked, "F3", "parents-of-locked", "Parents are read that a transaction has changed.";
     LeaseNotRecalled, "F4", "lease-not-recalled", "A lease is granted beside one that does not go with it.";
     WriterNotAsked, "F4", "writer-not-asked", "Attributes are answered without the word of who writes.";
     ReadersFirst, "F4", "readers-first", "Who reads is granted that before who waits to write.";

@@ -1,5 +1,5 @@
 //! A metadata shard on a volume of a simulated fabric: servers follow one another, and every client knows
-//! every answer (F1, F2).
+//! every answer (F1, F2, F3).
 //!
 //! `WEFT_SHARD_SEEDS=n` runs n seeds.
 
@@ -11,6 +11,17 @@ fn whoever_serves_a_shard_every_operation_happens_once() {
     for seed in 0..seeds {
         let (ended, _) = run_seed(Scenario::Shard, &[], seed, false);
         assert_eq!(ended, Ok(()), "seed {seed}");
+    }
+}
+
+#[test]
+fn directories_in_several_shards_are_one_tree() {
+    let seeds = std::env::var("WEFT_SHARD_SEEDS").ok().and_then(|n| n.parse().ok()).unwrap_or(20);
+    for seed in 0..seeds {
+        for scenario in [Scenario::Spread, Scenario::Moved] {
+            let (ended, _) = run_seed(scenario, &[], seed, false);
+            assert_eq!(ended, Ok(()), "{scenario:?}, seed {seed}");
+        }
     }
 }
 

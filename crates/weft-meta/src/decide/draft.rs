@@ -1,9 +1,11 @@
 //! The tables as an operation is about to leave them.
 
 use crate::change::Change;
+use crate::foreign::{Foreign, Need, inode_of};
 use crate::key::Key;
 use crate::record::{Entry, Inode, PIECE_BYTES, Part, Value};
 use crate::tables::Tables;
+use std::cell::RefCell;
 use weft_types::limits::FILE_NAME_BYTES_MAX;
 use weft_types::{Attributes, FileKind, FileTime, InodeNumber, SessionId};
 use weft_wire::files::{FileError, NameIn};
@@ -18,6 +20,12 @@ pub(super) struct Draft<'t> {
     pub(super) newest_set: Option<u8>,
     /// In the order in which they were made; few, so they are searched one by one.
     pub(super) changes: Vec<Change>,
+    /// What is known of other shards.
+    pub(super) foreign: &'t Foreign,
+    /// What has to be known of them, and is not: then everything else that the draft says counts for nothing.
+    pub(super) need: RefCell<Option<Need>>,
+    /// The number of this shard.
+    own: u16,
 }
 
 impl<'t> Draft<'t> {
@@ -26,8 +34,25 @@ impl<'t> Draft<'t> {
         session: SessionId,
         now: FileTime,
         newest_set: Option<u8>,
+        foreign: &'t Foreign,
     ) -> Draft<'t> {
-        Draft { tables, session, now, newest_set, changes: Vec::new() }
+        let own = tables.shard().map_or(0, |record| record.number);
+        let (changes, need) = (Vec::new(), RefCell::new(None));
+        Draft { tables, session, now, newest_set, changes, foreign, need, own }
+    }
+
+    /// Whether an inode belongs to another shard.
+    pub(super) fn is_foreign(&self, inode: InodeNumber) -> bool {
+        inode.shard() != self.own
+    }
+
+    /// Something has to be had of another shard.
+    pub(super) fn needs(&self, need: Need) {
+        let mut needed = self.need.borrow_mut();
+        match needed.as_mut() {
+            Some(needed) => needed.join(need),
+            None => *needed = Some(need),
+        }
     }
 
     /// The value of a key.
@@ -35,7 +60,13 @@ impl<'t> Draft<'t> {
         match self.changes.iter().rev().find(|change| change.key() == key) {
             Some(Change::Put(_, value)) => Some(value.clone()),
             Some(Change::Delete(_)) => None,
-            None => self.tables.get(key).cloned(),
+            None => match inode_of(key).filter(|inode| self.is_foreign(*inode)) {
+                None => self.tables.get(key).cloned(),
+                Some(inode) => self.foreign.items.get(key).cloned().unwrap_or_else(|| {
+                    self.needs(Need::item(inode, key));
+                    None
+                }),
+            },
         }
     }
 
@@ -154,6 +185,9 @@ impl<'t> Draft<'t> {
 
     fn count_entry(&mut self, directory: InodeNumber, kind: FileKind, by: i64) {
         let mut part = self.part(directory);
+        if self.need.borrow().is_some() {
+            return;
+        }
         part.entries = part.entries.checked_add_signed(by).expect("a part counts its entries");
         if kind == FileKind::Directory {
             let directories = i64::from(part.directories) + by;

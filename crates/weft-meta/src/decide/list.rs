@@ -29,6 +29,11 @@ impl Draft<'_> {
                 break;
             }
             let entry = Entry::decode(value).expect("values are checked");
+            if self.is_foreign(entry.inode) {
+                let attributes = entry.elsewhere();
+                listed.entries.push(ListedEntry { cookie, name: name.to_vec(), attributes, lasts: false });
+                continue;
+            }
             // What a check would find does not hide the others.
             let Ok(inode) = self.inode(entry.inode) else { continue };
             let attributes = self.seen(&inode);

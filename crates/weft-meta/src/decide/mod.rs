@@ -13,6 +13,7 @@ mod rename;
 mod xattr;
 
 use crate::change::Change;
+use crate::foreign::{Foreign, Need};
 use crate::key::Key;
 use crate::recalls::in_the_way;
 use crate::record::{KeptAnswer, encode_number};
@@ -59,18 +60,33 @@ pub struct Limits {
 /// way, the operation is refused ([`FileError::Busy`]) and never waits: it would keep the session's other
 /// numbers waiting (F4).
 pub fn decide(tables: &Tables, request: &FileRequest, now: FileTime, limits: Limits) -> Decision {
+    let decided = decide_with(tables, request, now, limits, &Foreign::default());
+    decided.unwrap_or_else(|_| Decision::refused(FileError::Stale))
+}
+
+/// As [`decide`], with items of other shards that are locked for the operation (F3).
+///
+/// # Errors
+/// What is needed of other shards first; then nothing is decided.
+pub(crate) fn decide_with(
+    tables: &Tables,
+    request: &FileRequest,
+    now: FileTime,
+    limits: Limits,
+    foreign: &Foreign,
+) -> Result<Decision, Need> {
     if !request.operation.changes() {
-        let mut draft = Draft::new(tables, request.session, now, limits.newest_set);
+        let mut draft = Draft::new(tables, request.session, now, limits.newest_set, foreign);
         let answer = carry_out(&mut draft, &request.operation).unwrap_or_else(Answer::Failed);
         let answer = draft.with_what_lasts(answer);
         debug_assert!(draft.changes.is_empty(), "{:?} changes something", request.operation);
-        return Decision { changes: Vec::new(), answer };
+        return draft.need.into_inner().map_or(Ok(Decision { changes: Vec::new(), answer }), Err);
     }
     let known = tables.session(request.session);
     let answered = known.unwrap_or(0).max(request.answered);
     let is_old = request.number <= answered && !mutated(Mutation::OldNumbersTaken);
     if is_old || request.number > answered.saturating_add(FILE_OPERATIONS_MAX) {
-        return Decision::refused(FileError::OutOfOrder);
+        return Ok(Decision::refused(FileError::OutOfOrder));
     }
     let (key, of) = (Key::answer(request.session, request.number), request.operation.checksum());
     if let Some(kept) = tables.get(&key)
@@ -78,22 +94,25 @@ pub fn decide(tables: &Tables, request: &FileRequest, now: FileTime, limits: Lim
     {
         let kept = KeptAnswer::decode(kept).expect("values are checked");
         mark(Path::AnsweredAgain);
-        return match kept.of == of {
+        return Ok(match kept.of == of {
             true => Decision { changes: Vec::new(), answer: kept.answer },
             // Two operations have one number: their client has lost count.
             false => Decision::refused(FileError::OutOfOrder),
-        };
+        });
     }
-    let mut draft = Draft::new(tables, request.session, now, limits.newest_set);
+    let mut draft = Draft::new(tables, request.session, now, limits.newest_set, foreign);
     let is_in_the_way = !mutated(Mutation::LeaseNotRecalled) && !in_the_way(tables, request).is_empty();
     let carried_out = match () {
         () if is_in_the_way || limits.is_kept => Err(FileError::Busy),
         () if limits.is_full && request.operation.grows() => Err(FileError::NoSpace),
         () => carry_out(&mut draft, &request.operation),
     };
+    if let Some(need) = draft.need.take() {
+        return Err(need);
+    }
     let answer = match carried_out {
         Ok(answer) => answer,
-        Err(error) if mutated(Mutation::FailuresForgotten) => return Decision::refused(error),
+        Err(error) if mutated(Mutation::FailuresForgotten) => return Ok(Decision::refused(error)),
         Err(error) => {
             draft.changes.clear();
             Answer::Failed(error)
@@ -102,7 +121,7 @@ pub fn decide(tables: &Tables, request: &FileRequest, now: FileTime, limits: Lim
     let mut changes = draft.changes;
     forget_answers(tables, request, known, &mut changes);
     changes.push(Change::Put(key, KeptAnswer { of, answer: answer.clone() }.encode()));
-    Decision { changes, answer }
+    Ok(Decision { changes, answer })
 }
 
 /// Answers that the session has are dropped.

@@ -10,7 +10,11 @@ use weft_wire::files::{Answer, FileError, NameIn};
 impl Draft<'_> {
     /// Attributes of what has a name.
     pub(super) fn find(&mut self, at: &NameIn) -> Result<Answer, FileError> {
-        let (_, inode) = self.named(at)?;
+        let entry = self.entry(at)?.ok_or(FileError::NotFound)?;
+        if self.is_foreign(entry.inode) {
+            return Ok(Answer::Elsewhere(entry.inode, entry.kind));
+        }
+        let inode = self.inode(entry.inode)?;
         Ok(Answer::Attributes(self.seen(&inode)))
     }
 
@@ -26,7 +30,7 @@ impl Draft<'_> {
             return Err(FileError::Exists);
         }
         let attributes = &mut inode.attributes;
-        let is_held = self.tables.get(&Key::held(attributes.inode, self.session)).is_some();
+        let is_held = self.get(&Key::held(attributes.inode, self.session)).is_some();
         // One that the session does not have open may be purged at this very time.
         if attributes.links == 0 && !(inode.is_unnamed && is_held) {
             return Err(FileError::NotFound);
@@ -81,7 +85,7 @@ impl Draft<'_> {
         if *links == 0 {
             self.orphan(number);
         }
-        if inode.is_directory() && self.tables.hold_of(number, self.session).is_some() {
+        if inode.is_directory() && self.get(&Key::held(number, self.session)).is_some() {
             self.drop_locks(number);
             self.delete(Key::held(number, self.session));
         }

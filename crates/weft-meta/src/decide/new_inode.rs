@@ -1,6 +1,7 @@
 //! Inodes that are made.
 
 use super::draft::Draft;
+use crate::foreign::Need;
 use crate::key::Key;
 use crate::record::{Entry, Inode, Part, ShardRecord};
 use weft_layout::FileLayout;
@@ -10,9 +11,6 @@ use weft_wire::files::{Answer, FileError, HoldMode, NameIn, NewInode};
 
 /// A directory passes its group and this bit on.
 const SET_GROUP: u16 = 0o2000;
-
-/// Inodes that are reserved together: so many may be made before the shard's record changes.
-const RESERVED: u64 = 1024;
 
 impl Draft<'_> {
     /// Makes a file and its name, which the session has open to write.
@@ -95,7 +93,7 @@ impl Draft<'_> {
         if made.device != 0 && !is_device {
             return Err(FileError::Invalid);
         }
-        let number = self.next_inode()?;
+        let number = self.number_of_new(made.kind)?;
         if is_link {
             self.put_pieces(|piece| Key::target(number, piece), &made.target);
         }
@@ -139,12 +137,25 @@ impl Draft<'_> {
         self.newest_set.map_or(inherited, |set| FileLayout::in_set(inherited, set))
     }
 
+    /// The number of a new inode: of this shard, or of the shard that a directory is made in.
+    fn number_of_new(&mut self, kind: FileKind) -> Result<InodeNumber, FileError> {
+        match (kind, self.foreign.place, self.foreign.made) {
+            (FileKind::Directory, Some(_), Some(made)) => Ok(made),
+            (FileKind::Directory, Some(shard), None) => {
+                self.needs(Need::Made { shard });
+                // What is decided counts for nothing.
+                Err(FileError::Busy)
+            }
+            _ => self.next_inode(),
+        }
+    }
+
     /// The number of the inode that is made next.
     fn next_inode(&mut self) -> Result<InodeNumber, FileError> {
         let counter = self.tables.next_inode();
         let record = self.tables.shard().expect("a shard that serves was formatted");
         if counter >= record.reserved {
-            let reserved = counter + RESERVED;
+            let reserved = counter + ShardRecord::RESERVED;
             if reserved >> InodeNumber::COUNTER_BITS != 0 {
                 return Err(FileError::NoSpace);
             }

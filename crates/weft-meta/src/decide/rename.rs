@@ -1,7 +1,10 @@
 //! Names that are given to something else.
 
 use super::draft::Draft;
+use crate::foreign::{Need, RENAMES};
+use crate::key::Key;
 use crate::record::{Entry, Inode};
+use weft_rules::{Mutation, mutated};
 use weft_types::InodeNumber;
 use weft_wire::files::{Answer, FileError, NameIn, RenameMode};
 
@@ -19,6 +22,10 @@ impl Draft<'_> {
         let (entry, inode) = self.named(from)?;
         self.living_directory(to.directory)?;
         let taken = self.entry(to)?;
+        let has_other_parent = to.directory != from.directory;
+        if inode.is_directory() && has_other_parent {
+            self.lock_renames();
+        }
         if inode.is_directory() && self.is_below(to.directory, entry.inode)? {
             return Err(FileError::Invalid);
         }
@@ -68,6 +75,9 @@ impl Draft<'_> {
         other: Entry,
     ) -> Result<Answer, FileError> {
         let partner = self.inode(other.inode)?;
+        if partner.is_directory() && from.directory != to.directory {
+            self.lock_renames();
+        }
         if partner.is_directory() && self.is_below(from.directory, other.inode)? {
             return Err(FileError::Invalid);
         }
@@ -90,6 +100,15 @@ impl Draft<'_> {
         inode
     }
 
+    /// Until this operation has ended, no other one gives a directory another parent. Needed where the
+    /// directories above one may lie in several shards.
+    fn lock_renames(&self) {
+        let is_locked = self.foreign.locked.contains(&RENAMES) || mutated(Mutation::RenamesUnlocked);
+        if self.foreign.is_spread && !is_locked {
+            self.needs(Need::lock(RENAMES));
+        }
+    }
+
     /// Whether a directory is another one, or somewhere in it.
     fn is_below(&self, directory: InodeNumber, top: InodeNumber) -> Result<bool, FileError> {
         let mut at = directory;
@@ -97,7 +116,20 @@ impl Draft<'_> {
             if at == top {
                 return Ok(true);
             }
-            let parent = self.directory(at)?.parent;
+            let parent = match self.is_foreign(at) && !self.foreign.items.contains_key(&Key::inode(at)) {
+                true => match self.foreign.parents.get(&at) {
+                    Some(parent) => *parent,
+                    None => {
+                        self.needs(Need::Parents(at));
+                        return Ok(false);
+                    }
+                },
+                false if self.foreign.locked_here.contains(&at) && !mutated(Mutation::ParentsOfLocked) => {
+                    self.needs(Need::Unlocked(at));
+                    return Ok(false);
+                }
+                false => self.directory(at)?.parent,
+            };
             if parent == at {
                 return Ok(false);
             }

@@ -204,6 +204,11 @@ pub async fn enter_on<const HOLDERS: usize, const CLIENTS: usize>(
 
 /// Attaches the volume exclusively, and takes it away from whoever has it.
 pub async fn take_alone(stage: &Rc<Stage>, name: &str) -> Volume {
+    take_alone_of(stage, super::stage::VOLUME, name).await
+}
+
+/// Likewise, another volume.
+pub async fn take_alone_of(stage: &Rc<Stage>, volume: &str, name: &str) -> Volume {
     loop {
         let attempt = async {
             let fabric = Fabric::connect(&stage.bed.managers(), name).await?;
@@ -214,7 +219,7 @@ pub async fn take_alone(stage: &Rc<Stage>, name: &str) -> Volume {
                 io_timeout: Duration::from_secs(3600),
                 ..Default::default()
             };
-            fabric.attach(super::stage::VOLUME, options).await
+            fabric.attach(volume, options).await
         };
         match weft_rt::timeout(Duration::from_secs(20), attempt).await {
             Ok(Ok(volume)) => return volume,

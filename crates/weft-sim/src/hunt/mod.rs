@@ -37,6 +37,7 @@ mod shared;
 mod siblings;
 mod silence;
 mod sparse;
+mod spread;
 mod stage;
 mod stranded;
 mod table;
@@ -90,6 +91,10 @@ pub enum Scenario {
     Rooms,
     /// A metadata shard whose servers follow one another.
     Shard,
+    /// Shards of a file system whose servers follow one another, with directories in all of them.
+    Spread,
+    /// Likewise, where two directories are moved into each other.
+    Moved,
     /// Operations wait in a metadata shard while their session ends.
     Waiting,
     /// A file system that clients have mounted, whose sessions end in the middle of what they do.
@@ -206,6 +211,8 @@ pub fn run_seed(
                     Scenario::Device => device::run().await,
                     Scenario::Rooms => rooms::run().await,
                     Scenario::Shard => shard::run().await,
+                    Scenario::Spread => spread::run().await,
+                    Scenario::Moved => spread::run_moved().await,
                     Scenario::Waiting => waiting::run().await,
                     Scenario::Mounts => mounts::run().await,
                     Scenario::Files => files::run().await,

@@ -1,6 +1,6 @@
 //! What a shard answers.
 
-use super::attributes::{decode_attributes, encode_attributes};
+use super::attributes::{decode_attributes, decode_kind, encode_attributes};
 use super::lock::FileLock;
 use super::operation::HoldMode;
 use super::shard_state::ShardState;
@@ -13,7 +13,7 @@ use weft_types::limits::{
     FILE_NAME_BYTES_MAX, INODES_ASKED_MAX, LINK_TARGET_BYTES_MAX, LISTED_ENTRIES_MAX, RECALLS_MAX,
     XATTR_NAMES_BYTES_MAX, XATTR_VALUE_BYTES_MAX,
 };
-use weft_types::{Attributes, InodeNumber};
+use weft_types::{Attributes, FileKind, InodeNumber};
 
 /// Why an operation changed nothing. Numbers are stable; each has the error number of Linux that a mount
 /// returns.
@@ -182,6 +182,8 @@ pub enum Answer {
     /// Where the data of each of the inodes may be, in the order in which they were asked for; nothing of
     /// those that are not there.
     DataOf(Vec<Option<DataBounds>>),
+    /// What has the name lies in another shard, which knows its attributes (F3).
+    Elsewhere(InodeNumber, FileKind),
 }
 
 impl Answer {
@@ -226,6 +228,7 @@ impl Answer {
                     }
                 }
             }
+            Answer::Elsewhere(inode, kind) => drop(e.u8(16).u64(inode.0).u8(*kind as u8)),
             Answer::Lasting(attributes, directory) => {
                 encode_attributes(e.u8(13).u64(directory.0), attributes)
             }
@@ -282,6 +285,7 @@ impl Answer {
                 });
                 Answer::DataOf(bounds.collect::<Result<_, _>>()?)
             }
+            16 => Answer::Elsewhere(InodeNumber(d.u64()?), decode_kind(d)?),
             n => return Err(DecodeError::Invalid { field: "answer", value: n.into() }),
         })
     }

@@ -60,6 +60,7 @@ variants!(Answer {
     State,
     Lasting,
     DataOf,
+    Elsewhere,
 });
 
 fn at(name: &[u8]) -> NameIn {
@@ -224,6 +225,7 @@ fn answers() -> Vec<Answer> {
             Some(DataBounds { layout: *b"\x01\0\x02\0\0\x01\0\0\x04\0\0\0", end: 0x0004_0000 }),
             None,
         ]),
+        Answer::Elsewhere(InodeNumber::new(4, 9), FileKind::Directory),
         Answer::Use(a_use()),
         Answer::State(a_state()),
         Answer::Lasting(attributes, InodeNumber::new(3, 5)),
