@@ -1,5 +1,5 @@
 //! Operations over several shards, decided by the one that has their first directory: it collects what it
-//! needs of the others, decides, and tells them (F3). docs/decisions/0042.
+//! needs of the others, decides, and notifies them (F3). docs/decisions/0042.
 
 use crate::change::Change;
 use crate::decide::{Decision, Limits, decide_with};
@@ -28,8 +28,8 @@ const RESERVED: u64 = 1024;
 const PAUSE_FIRST: Duration = Duration::from_millis(1);
 const PAUSE_LONGEST: Duration = Duration::from_millis(100);
 
-/// How long to wait before a participant is told again that has not answered.
-const TELL_AGAIN: Duration = Duration::from_millis(50);
+/// How long to wait before a participant is notified again that has not answered.
+const NOTIFY_AGAIN: Duration = Duration::from_millis(50);
 
 /// Transactions of this shard that are not over.
 #[derive(Default)]
@@ -38,8 +38,8 @@ pub(crate) struct Transactions {
     reserved: Cell<u64>,
     /// Those that are not decided, or not durably.
     open: RefCell<BTreeSet<u64>>,
-    /// Those that participants are told of.
-    told: RefCell<BTreeSet<u64>>,
+    /// Those of which participants are notified.
+    notified: RefCell<BTreeSet<u64>>,
     /// How many shards the file system has, if directories lie in all of them.
     shards: Cell<u16>,
 }
@@ -64,7 +64,7 @@ impl Transactions {
     fn over(&self) -> u64 {
         let first = |numbers: &RefCell<BTreeSet<u64>>| numbers.borrow().first().copied();
         let next = self.next.get();
-        first(&self.open).unwrap_or(next).min(first(&self.told).unwrap_or(next)) - 1
+        first(&self.open).unwrap_or(next).min(first(&self.notified).unwrap_or(next)) - 1
     }
 }
 
@@ -100,8 +100,8 @@ impl<M: Medium> Shard<M> {
             committed_in(&tables).map(|(number, ..)| number).collect()
         };
         for number in committed {
-            inner.transactions.told.borrow_mut().insert(number);
-            spawn(inner.clone().tell_all(number));
+            inner.transactions.notified.borrow_mut().insert(number);
+            spawn(inner.clone().notify_all_of(number));
         }
         spawn(inner.clone().ask_for_outcomes());
     }
@@ -218,8 +218,8 @@ impl<M: Medium> Inner<M> {
             foreign.locked_here = self.locks.of_others(transaction);
             let need = match self.decide_here(request, &foreign, false) {
                 Ok(decision) => {
-                    let told = self.commit(transaction, decision.changes);
-                    asked.retain(|shard| !told.contains(shard));
+                    let notified = self.commit(transaction, decision.changes);
+                    asked.retain(|shard| !notified.contains(shard));
                     self.prove().await?;
                     break Attempt::Answered(decision.answer);
                 }
@@ -274,30 +274,30 @@ impl<M: Medium> Inner<M> {
         decide_with(&tables, request, now, Limits { is_full, is_kept, newest_set }, foreign)
     }
 
-    /// Makes the changes of a decision, those of other shards as something to tell them. Returns the shards
-    /// that are told.
+    /// Makes the changes of a decision, those of other shards as something to notify them of. Returns those
+    /// shards.
     fn commit(self: &Rc<Inner<M>>, transaction: Transaction, changes: Vec<Change>) -> BTreeSet<u16> {
         let (mut changes, of_others) = split(changes, transaction.coordinator);
-        let told: BTreeSet<u16> = of_others.keys().copied().collect();
+        let notified: BTreeSet<u16> = of_others.keys().copied().collect();
         for (shard, theirs) in of_others.iter().filter(|_| !mutated(Mutation::CommitUnlogged)) {
             changes.extend(pieces_of(transaction.number, *shard, theirs));
         }
         self.change(&changes);
         self.follow_holds();
-        if !told.is_empty() {
-            self.transactions.told.borrow_mut().insert(transaction.number);
+        if !notified.is_empty() {
+            self.transactions.notified.borrow_mut().insert(transaction.number);
             let (inner, number) = (self.clone(), transaction.number);
             spawn(async move {
-                // Nothing is told that is not durable.
+                // Of nothing that is not durable.
                 if inner.prove().await.is_ok() {
-                    inner.tell_all(number).await;
+                    inner.notify_all_of(number).await;
                 }
             });
         }
-        told
+        notified
     }
 
-    /// Tells participants of a transaction that nothing of theirs changes.
+    /// Notifies participants of a transaction that nothing of theirs changes.
     fn end_attempt(&self, peers: &Rc<dyn Peers>, transaction: Transaction, asked: BTreeSet<u16>) {
         for shard in asked {
             let peers = peers.clone();
@@ -306,18 +306,18 @@ impl<M: Medium> Inner<M> {
         }
     }
 
-    /// Tells the participants of a transaction that it has happened, until each of them has followed.
-    async fn tell_all(self: Rc<Inner<M>>, number: u64) {
+    /// Notifies the participants of a transaction that it has happened, until each of them has followed.
+    async fn notify_all_of(self: Rc<Inner<M>>, number: u64) {
         let coordinator = self.tables.borrow().shard().map_or(0, |record| record.number);
         let transaction = Transaction { coordinator, number };
-        let told: BTreeMap<u16, Vec<Change>> = {
+        let notified: BTreeMap<u16, Vec<Change>> = {
             let tables = self.tables.borrow();
             let participants: Vec<u16> =
                 committed_in(&tables).filter(|(of, _)| *of == number).map(|(_, shard)| shard).collect();
             let changes = |shard| Some((shard, changes_for(&tables, number, shard)?));
             participants.into_iter().filter_map(changes).collect()
         };
-        for (shard, changes) in told {
+        for (shard, changes) in notified {
             loop {
                 let Some(peers) = self.peers.borrow().clone() else { return };
                 if self.check().is_err() {
@@ -328,13 +328,13 @@ impl<M: Medium> Inner<M> {
                 if peers.ask(shard, ask).await == Some(PeerAnswer::Done) {
                     break;
                 }
-                sleep(TELL_AGAIN).await;
+                sleep(NOTIFY_AGAIN).await;
             }
         }
         if self.wait_for_room().await.is_ok() {
             let keys = keys_of(&self.tables.borrow(), number, None);
             self.change(&keys.into_iter().map(Change::Delete).collect::<Vec<_>>());
-            self.transactions.told.borrow_mut().remove(&number);
+            self.transactions.notified.borrow_mut().remove(&number);
         }
     }
 

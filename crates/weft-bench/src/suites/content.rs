@@ -67,7 +67,7 @@ pub(crate) struct Content {
 }
 
 impl Content {
-    /// Of a file, for transfers of this length at most.
+    /// Of a file, for transfers up to this length.
     pub(crate) fn new(seed: u64, file: u64, transfer: usize) -> Content {
         let mut buffer = Buffer::new(PERIOD + transfer);
         for (n, word) in buffer.all().chunks_mut(STAMP).enumerate() {

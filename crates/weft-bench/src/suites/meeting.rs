@@ -1,5 +1,5 @@
 //! The meeting place of ranks that `mpirun` or `srun` has started: a file in the tested folder, which says
-//! where the conductor listens, and a random key without which it talks to nobody.
+//! where the conductor listens, and a random key, without which it answers no connection.
 //!
 //! Ranks have the tested file system in common, and nothing else for sure.
 
@@ -86,7 +86,7 @@ pub(crate) fn meet(folder: &Path, launched: &Launched) -> Result<(TcpStream, Str
                 Err(error) => last = error.to_string(),
                 Ok(notice) => match connect(&notice.addresses) {
                     Ok(stream) => return Ok((stream, notice.key)),
-                    // A file that a run has left that was killed names an address that nobody listens at.
+                    // A file that a run has left that was killed names an address where no process listens.
                     Err(error) => last = error.to_string(),
                 },
             },

@@ -26,7 +26,7 @@ pub(crate) struct Shuffle {
 const ROUNDS: u64 = 4;
 
 impl Shuffle {
-    /// Of so many numbers.
+    /// Of this many numbers.
     pub(crate) fn new(count: u64, seed: u64) -> Shuffle {
         let bits = u64::BITS - count.saturating_sub(1).leading_zeros();
         Shuffle { count, seed, half_bits: bits.div_ceil(2).max(1) }
@@ -35,7 +35,7 @@ impl Shuffle {
     /// The number at this place.
     ///
     /// # Panics
-    /// If there are not so many places.
+    /// If there are not this many places.
     pub(crate) fn at(&self, place: u64) -> u64 {
         assert!(place < self.count, "place {place} of {}", self.count);
         let mut at = place;

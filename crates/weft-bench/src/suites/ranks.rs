@@ -71,13 +71,13 @@ pub(crate) struct Ranks {
 }
 
 impl Ranks {
-    /// Starts so many ranks here, or waits for those that the launcher has started.
+    /// Starts this many ranks here, or waits for those that the launcher has started.
     ///
     /// # Errors
     /// If one does not come, or is of another version.
     pub(crate) fn gather(options: &RanksOptions, size: u32, folder: &Path) -> Result<Ranks, BenchError> {
-        let (told, events) = channel();
-        let interrupted = told.clone();
+        let (sender, events) = channel();
+        let interrupted = sender.clone();
         // Whoever does not listen any more has its result.
         on_interrupt(move || drop(interrupted.send(Event::Interrupted)))?;
         let mut ranks = Ranks { sockets: vec![], hellos: vec![], children: vec![], events, progress: vec![] };
@@ -86,10 +86,10 @@ impl Ranks {
             options.launched.as_ref().map(|launched| MeetingPlace::open(folder, launched)).transpose()?;
         let here = if options.launched.is_some() { 1 } else { size };
         for rank in 0..here {
-            ranks.start(options, rank, &told)?;
+            ranks.start(options, rank, &sender)?;
         }
         if let (Some(place), Some(launched)) = (&place, &options.launched) {
-            ranks.await_others(place, launched.size, &told)?;
+            ranks.await_others(place, launched.size, &sender)?;
         }
         ranks.progress = vec![(0, 0); ranks.sockets.len()];
         Ok(ranks)
@@ -170,12 +170,12 @@ impl Ranks {
         match self.events.recv_timeout(time) {
             Ok(Event::Interrupted) => Err(BenchError::Stopped),
             Ok(Event::Gone(rank, why)) => Err(self.why_gone(rank, &why)),
-            Ok(Event::Said(rank, _)) => Err(gone(rank, "it said something that nobody had asked for")),
+            Ok(Event::Said(rank, _)) => Err(gone(rank, "it sent a message that was not asked for")),
             Err(_) => Ok(()),
         }
     }
 
-    fn start(&mut self, options: &RanksOptions, rank: u32, told: &Sender<Event>) -> Result<(), BenchError> {
+    fn start(&mut self, options: &RanksOptions, rank: u32, sender: &Sender<Event>) -> Result<(), BenchError> {
         let failed = |source| BenchError::System { action: "connect to a rank", source };
         let (own, other) = UnixStream::pair().map_err(failed)?;
         let mut command = Command::new(&options.program);
@@ -188,7 +188,7 @@ impl Ranks {
         let mut from = BufReader::new(own.try_clone().map_err(failed)?);
         let hello = introduced(&mut from).map_err(|why| gone(rank, &why))?;
         own.set_read_timeout(None).map_err(failed)?;
-        self.add(hello, Box::new(own), from, told)
+        self.add(hello, Box::new(own), from, sender)
     }
 
     /// Waits for ranks 1 and up.
@@ -196,7 +196,7 @@ impl Ranks {
         &mut self,
         place: &MeetingPlace,
         size: u32,
-        told: &Sender<Event>,
+        sender: &Sender<Event>,
     ) -> Result<(), BenchError> {
         let failed = |source| BenchError::System { action: "listen for the other ranks", source };
         place.listener.set_nonblocking(true).map_err(failed)?;
@@ -230,7 +230,7 @@ impl Ranks {
             }
         }
         for (hello, stream, from) in come.into_iter().flatten() {
-            self.add(hello, Box::new(stream), from, told)?;
+            self.add(hello, Box::new(stream), from, sender)?;
         }
         Ok(())
     }
@@ -241,9 +241,9 @@ impl Ranks {
         hello: Hello,
         socket: Box<dyn Socket>,
         mut from: impl BufRead + Send + 'static,
-        told: &Sender<Event>,
+        sender: &Sender<Event>,
     ) -> Result<(), BenchError> {
-        let (rank, told) = (hello.rank, told.clone());
+        let (rank, sender) = (hello.rank, sender.clone());
         if hello.version != env!("CARGO_PKG_VERSION") {
             let why = format!("it is weft {}, expected {}", hello.version, env!("CARGO_PKG_VERSION"));
             return Err(gone(rank, &why));
@@ -256,7 +256,7 @@ impl Ranks {
                     Err(error) => Event::Gone(rank, error.to_string()),
                 };
                 let is_last = matches!(event, Event::Gone(..));
-                if told.send(event).is_err() || is_last {
+                if sender.send(event).is_err() || is_last {
                     return;
                 }
             }
@@ -301,7 +301,7 @@ impl Drop for Ranks {
     fn drop(&mut self) {
         for socket in &mut self.sockets {
             let _ = send(socket, &Order::End);
-            // One that is in the middle of something ends with the next thing that it wants to say.
+            // A rank that is in the middle of something ends with the next thing that it wants to say.
             socket.cut();
         }
     }

@@ -82,7 +82,7 @@ pub(crate) fn room(folder: &Path) -> Result<Room, BenchError> {
     Ok(Room { bytes: found.f_bavail.saturating_mul(found.f_frsize), inodes })
 }
 
-/// Fails if the folder has not room for so many bytes and inodes.
+/// Fails if the folder has not room for this many bytes and inodes.
 ///
 /// # Errors
 /// [`BenchError::NoRoom`], or those of [`room`].

@@ -80,7 +80,7 @@ pub(crate) struct IorArgs {
     /// Read what the next process has written; with several machines, what one on the next machine has
     #[arg(short = 'C', long, conflicts_with = "reorder_random")]
     reorder_tasks: bool,
-    /// With -C: so many processes or machines further on
+    /// With -C: this many processes or machines further on
     #[arg(short = 'Q', long, value_name = "N", requires = "reorder_tasks", default_value_t = 1)]
     task_offset: u32,
     /// Read what processes at random have written
@@ -89,10 +89,10 @@ pub(crate) struct IorArgs {
     /// With -Z: what decides which
     #[arg(short = 'X', long, value_name = "SEED", requires = "reorder_random", default_value_t = 0)]
     reorder_seed: u64,
-    /// Begin no transfer after so many seconds of a phase; 0: no limit
+    /// Begin no transfer after this many seconds of a phase; 0: no limit
     #[arg(short = 'D', long, value_name = "SECONDS", default_value_t = 0)]
     deadline: u64,
-    /// Begin no phase after so many minutes; 0: no limit
+    /// Begin no phase after this many minutes; 0: no limit
     #[arg(short = 'T', long, value_name = "MINUTES", default_value_t = 0)]
     max_minutes: u64,
     /// Seconds to wait before each repetition

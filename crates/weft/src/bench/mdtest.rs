@@ -74,8 +74,8 @@ pub(crate) struct MdtestArgs {
     /// Check what is read
     #[arg(short = 'X', long)]
     verify_read: bool,
-    /// Look at the items of the process so many further on, read and remove those of twice and three times
-    /// so many
+    /// Look at the items of the process this many further on, read and remove those of twice and three times
+    /// this many
     #[arg(short = 'N', long, value_name = "N", default_value_t = 0)]
     stride: u32,
     /// Ask for items in an order that looks random, by this seed
@@ -120,7 +120,7 @@ impl Tool for Mdtest {
         option('t', false, "to count the making of folders with -u", "see the rate of trees, which has it"),
         option('U', false, "to remove with -u only", "use -u and -r"),
         option('V', true, "how much is said", "leave it out: all is said in any case"),
-        option('W', true, "to end the making of items after so many seconds", "make fewer: -n or -I"),
+        option('W', true, "to end the making of items after this many seconds", "make fewer: -n or -I"),
         option('x', true, "a file that says how far -W came", "leave it out, and make fewer: -n or -I"),
         option('Y', false, "to call sync after each phase", "use -y, which syncs each file"),
         option('Z', false, "to print times instead of rates", "--json has both"),

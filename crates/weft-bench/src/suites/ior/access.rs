@@ -54,7 +54,7 @@ pub(crate) struct IorOrder {
     pub(crate) fsync_per_write: bool,
     /// Wait for the others after the open and before the close, too.
     pub(crate) waits_between: bool,
-    /// Begin no transfer after so many nanoseconds.
+    /// Begin no transfer after this many nanoseconds.
     pub(crate) deadline_ns: Option<u64>,
     /// After the deadline, all ranks go on until they have made as many transfers as the fastest of them.
     pub(crate) wears_out: bool,

@@ -157,7 +157,7 @@ impl IorOptions {
         Err(BenchError::Invalid { what })
     }
 
-    /// Bytes of all files with so many processes, if a file can have so many.
+    /// Bytes of all files with this many processes, if a file can have this many.
     fn total(&self, processes: u32) -> Option<u64> {
         let total = self.block_bytes.checked_mul(self.segments)?.checked_mul(processes.into())?;
         (total <= i64::MAX as u64).then_some(total)

@@ -99,14 +99,14 @@ impl Offsets<'_> {
 pub enum ReadOrder {
     /// Its own.
     Own,
-    /// Those of the rank so many further on; of machines, if there are several.
+    /// Those of the rank this many further on; of machines, if there are several.
     Next(u32),
     /// Those of any rank, by this seed; each rank's data are read once.
     Random(u64),
 }
 
 impl ReadOrder {
-    /// The rank whose data this one reads, where the next machine is so many ranks away.
+    /// The rank whose data this one reads, where the next machine is this many ranks away.
     pub(crate) fn whose(self, rank: u32, ranks: u32, to_next_machine: u32) -> u32 {
         match self {
             ReadOrder::Own => rank,

@@ -79,13 +79,13 @@ pub struct MdtestOptions {
     pub phases: MdtestPhases,
     /// Bytes that each new file gets.
     pub write_bytes: u64,
-    /// Bytes that are read of each file at most.
+    /// The most bytes that are read of each file.
     pub read_bytes: u64,
     /// Sync each file before it is closed.
     pub fsync: bool,
     /// Compare what is read with what was written.
     pub checks: bool,
-    /// Whose items a rank looks at, reads and removes: those of the rank so many, twice and three times so
+    /// Whose items a rank looks at, reads and removes: those of the rank this many, twice and three times so
     /// many further on.
     pub stride: u32,
     /// Ask for items in an order that looks random, by this seed.
@@ -97,9 +97,9 @@ pub struct MdtestOptions {
 /// How many items each rank makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Items {
-    /// So many in all folders together.
+    /// This many in all folders together.
     InAll(u64),
-    /// So many in each folder.
+    /// This many in each folder.
     PerFolder(u64),
 }
 
@@ -116,7 +116,7 @@ pub struct MdtestPlan {
     pub folders_per_tree: u64,
     /// Files of each process, and as many folders.
     pub items_per_process: u64,
-    /// Files and folders that are there at a time at most.
+    /// The most files and folders that are there at a time.
     pub entries: u64,
     /// Bytes that files have at a time, rounded up to whole blocks.
     pub bytes: u64,

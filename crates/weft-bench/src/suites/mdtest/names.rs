@@ -78,7 +78,7 @@ pub(crate) struct MdtestOrder {
     pub(crate) rank: u32,
     /// Whether folders have been renamed before.
     pub(crate) is_renamed: bool,
-    /// Bytes that a new file gets, and that are read of each at most.
+    /// Bytes that a new file gets, and that are read of each, at the most.
     pub(crate) write_bytes: u64,
     pub(crate) read_bytes: u64,
     /// Sync each file before it is closed.

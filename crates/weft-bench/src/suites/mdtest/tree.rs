@@ -1,6 +1,6 @@
 //! The tree of a test of mdtest, and which of its folders each item is in: names, without any I/O.
 //!
-//! A tree has a depth and a branching factor: each folder above the lowest level has so many folders in it.
+//! A tree has a depth and a branching factor: each folder above the lowest level has this many folders in it.
 //! Items of a rank are spread evenly over all folders, or over those of the lowest level.
 
 use serde::{Deserialize, Serialize};
