@@ -42,6 +42,7 @@ mod stage;
 mod stranded;
 mod table;
 mod takeover;
+mod trees;
 mod unsaid;
 mod waiting;
 
@@ -103,6 +104,8 @@ pub enum Scenario {
     Files,
     /// Several mounts of a file system share files.
     SharedFiles,
+    /// Several mounts change a tree of directories, links and locks.
+    Trees,
     /// Several mounts write one file at the same time.
     WrittenByMany,
     /// A mount is cut off until another one has what it held.
@@ -229,6 +232,7 @@ pub fn run_seed(
                     Scenario::Fenced => fenced::run().await,
                     Scenario::DiedAfterWrite => fenced::run_died().await,
                     Scenario::SharedFiles => files::run_shared().await,
+                    Scenario::Trees => trees::run().await,
                     Scenario::WrittenByMany => shared::run().await,
                 }
             };
