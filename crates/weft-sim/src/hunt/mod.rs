@@ -42,7 +42,6 @@ mod stage;
 mod stranded;
 mod table;
 mod takeover;
-mod trees;
 mod unsaid;
 mod waiting;
 
@@ -104,8 +103,6 @@ pub enum Scenario {
     Files,
     /// Several mounts of a file system share files.
     SharedFiles,
-    /// Several mounts change a tree of directories, links and locks.
-    Trees,
     /// Several mounts write one file at the same time.
     WrittenByMany,
     /// A mount is cut off until another one has what it held.
@@ -232,7 +229,6 @@ pub fn run_seed(
                     Scenario::Fenced => fenced::run().await,
                     Scenario::DiedAfterWrite => fenced::run_died().await,
                     Scenario::SharedFiles => files::run_shared().await,
-                    Scenario::Trees => trees::run().await,
                     Scenario::WrittenByMany => shared::run().await,
                 }
             };
