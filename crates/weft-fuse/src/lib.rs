@@ -23,7 +23,6 @@
 #![forbid(unsafe_code)]
 
 mod answer;
-mod by_helper;
 mod device;
 mod directory;
 mod error;
