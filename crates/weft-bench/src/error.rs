@@ -186,7 +186,7 @@ impl BenchError {
                 Some("what the rank has said is above; `weft status` says how a fabric is")
             }
             BenchError::Wrong { .. } => Some(
-                "if nobody else wrote to the files, they are damaged: keep them (-k or -K), and see \
+                "if no other program wrote to the files, they are damaged: keep them (-k or -K), and see \
                  `weft events` and the nodes' logs",
             ),
             BenchError::File { source, .. } => file_hint(source),

@@ -4,8 +4,9 @@
 //! one on a volume of any fabric and tells what it did ([`RunReport`]). [`figures`] is the committed benchmark: it
 //! starts a fabric of its own from the weft binary, runs [`WORKLOADS`] beside a bare exchange of frames of the same
 //! sizes ([`Limit`]), and reports medians of the ratios; [`repair()`] does the same for resync, rebuild, scrubs and what
-//! drives write. On any fabric, [`matrix()`] has more and more client processes put loads of several sizes, [`fleet()`] one load from all at
-//! once, and [`fio()`] the jobs of a file of fio's; [`compare()`] puts two of their results beside each other.
+//! drives write. On any fabric, [`matrix()`] has more and more client processes put loads of several sizes,
+//! [`fleet()`] one load from all at once, and [`fio()`] the jobs of a file of fio's; [`compare()`] compares two of
+//! their results.
 //! On any folder, [`ior()`] and [`mdtest()`] are the suites of the field of parallel file systems. This crate
 //! links neither target nor store nor manager: what it
 //! measures is what a user's processes do.

@@ -28,8 +28,9 @@ pub enum LayoutCommand {
     /// Set the layout of new files in a directory, or of one new file
     ///
     /// Files and directories that are made in the directory from now on get its layout; those that it has
-    /// keep theirs. A name that is free becomes an empty file with the layout. A file that a program has opened
-    /// to write keeps its layout, and so does any file while it is open. What is not said stays as it is.
+    /// keep theirs. A name that is free becomes an empty file with the layout. A file that a program has
+    /// opened to write keeps its layout, and so does any file while it is open. What is not said stays as it
+    /// is.
     ///
     /// A file always has as many copies as its file system, in the same pool.
     #[command(

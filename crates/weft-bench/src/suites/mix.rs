@@ -22,7 +22,7 @@ pub(crate) struct Shuffle {
     half_bits: u32,
 }
 
-/// Rounds of the network: with four it looks random for whoever does not attack it.
+/// Rounds of the network: four are enough for an order that looks random, though not against an attacker.
 const ROUNDS: u64 = 4;
 
 impl Shuffle {

@@ -62,7 +62,7 @@ impl Conductor {
     fn serve(&mut self) -> io::Result<()> {
         loop {
             let done = match receive::<Order>(&mut self.from)? {
-                // It is gone, and whoever has started it knows why.
+                // The conductor is gone, and the program that has started it knows why.
                 None | Some(Order::End) => return Ok(()),
                 Some(Order::Go(_)) => continue,
                 Some(Order::Ior(order)) => ior::carry_out(&order, self),

@@ -35,6 +35,26 @@ pub struct RanksOptions {
     pub launched: Option<Launched>,
 }
 
+/// Processes that a test starts on one machine.
+const PROCESSES_ON_ONE: u32 = 1024;
+
+impl RanksOptions {
+    /// Why a test cannot run with these numbers of processes, which `option` has named; `None` if it can.
+    pub(super) fn what_is_wrong_with(&self, option: &str, processes: &[u32]) -> Option<String> {
+        let most = processes.iter().copied().max().unwrap_or(0);
+        match self.launched.as_ref().map(|launched| launched.size) {
+            _ if most == 0 || processes.contains(&0) => Some("a test needs at least one process".to_owned()),
+            Some(size) if most > size => {
+                Some(format!("{option} {most} is more than the {size} ranks that were started"))
+            }
+            None if most > PROCESSES_ON_ONE => {
+                Some(format!("{option} {most} is more than {PROCESSES_ON_ONE} processes on one machine"))
+            }
+            _ => None,
+        }
+    }
+}
+
 /// What happens while ranks work.
 enum Event {
     Said(u32, Word),
@@ -78,7 +98,7 @@ impl Ranks {
     pub(crate) fn gather(options: &RanksOptions, size: u32, folder: &Path) -> Result<Ranks, BenchError> {
         let (sender, events) = channel();
         let interrupted = sender.clone();
-        // Whoever does not listen any more has its result.
+        // A receiver that has gone has its result.
         on_interrupt(move || drop(interrupted.send(Event::Interrupted)))?;
         let mut ranks = Ranks { sockets: vec![], hellos: vec![], children: vec![], events, progress: vec![] };
         // Before ranks are started here: others may be waiting for it.
@@ -281,7 +301,7 @@ impl Ranks {
         }
     }
 
-    /// A rank is gone: by itself, or because whoever has asked the conductor to end has asked it, too.
+    /// A rank is gone: by itself, or because the user's request to end has reached it, too.
     fn why_gone(&mut self, rank: u32, why: &str) -> BenchError {
         let until = Instant::now() + SIGNAL_PATIENCE;
         while let Ok(event) = self.events.recv_timeout(until.saturating_duration_since(Instant::now())) {
@@ -321,7 +341,7 @@ fn introduced(from: &mut dyn BufRead) -> Result<Hello, String> {
     }
 }
 
-/// The first word of whoever has connected; none for a stranger.
+/// The first message of a new connection; none if it is not of a rank.
 fn welcomed(stream: &TcpStream, key: &str) -> Option<(Hello, BufReader<TcpStream>)> {
     stream.set_nonblocking(false).ok()?;
     stream.set_nodelay(true).ok()?;

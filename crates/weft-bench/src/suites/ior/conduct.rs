@@ -18,9 +18,6 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Processes of a test that are started here.
-const PROCESSES_MAX: u32 = 1024;
-
 /// The largest transfer: each rank has one in memory, twice.
 const TRANSFER_BYTES_MAX: u64 = 4 << 30;
 
@@ -129,15 +126,10 @@ impl IorPlan {
 impl IorOptions {
     fn check(&self) -> Result<(), BenchError> {
         let most = self.processes.iter().copied().max().unwrap_or(0);
-        let available = self.ranks.launched.as_ref().map(|launched| launched.size);
         let odd = |bytes: &&u64| **bytes == 0 || !self.block_bytes.is_multiple_of(**bytes);
         let whole = |bytes: &&u64| !bytes.is_multiple_of(DIRECT_UNIT);
-        let what = if self.processes.contains(&0) || most == 0 {
-            "a test needs at least one process".to_owned()
-        } else if let Some(size) = available.filter(|size| most > *size) {
-            format!("-N {most} is more than the {size} ranks that were started")
-        } else if available.is_none() && most > PROCESSES_MAX {
-            format!("-N {most} is more than {PROCESSES_MAX} processes on one machine")
+        let what = if let Some(what) = self.ranks.what_is_wrong_with("-N", &self.processes) {
+            what
         } else if self.segments == 0 || self.block_bytes == 0 || self.repetitions == 0 {
             "-b, -s and -i have to be at least 1".to_owned()
         } else if let Some(transfer) = self.transfers.iter().find(odd) {

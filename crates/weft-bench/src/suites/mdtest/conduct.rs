@@ -17,9 +17,6 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Processes of a test that are started here.
-const PROCESSES_MAX: u32 = 1024;
-
 /// Folders of a tree: each rank has their paths in memory.
 const FOLDERS_MAX: u64 = 10_000_000;
 
@@ -147,15 +144,9 @@ impl MdtestPlan {
 
 impl MdtestOptions {
     fn check(&self) -> Result<(), BenchError> {
-        let most = self.processes.iter().copied().max().unwrap_or(0);
-        let available = self.ranks.launched.as_ref().map(|launched| launched.size);
         let folders = folders_to(self.depth, self.branch);
-        let what = if self.processes.contains(&0) || most == 0 {
-            "a test needs at least one process".to_owned()
-        } else if let Some(size) = available.filter(|size| most > *size) {
-            format!("--processes {most} is more than the {size} ranks that were started")
-        } else if available.is_none() && most > PROCESSES_MAX {
-            format!("--processes {most} is more than {PROCESSES_MAX} processes on one machine")
+        let what = if let Some(what) = self.ranks.what_is_wrong_with("--processes", &self.processes) {
+            what
         } else if self.branch == 0 || self.repetitions == 0 {
             "-b and -i have to be at least 1".to_owned()
         } else if folders.is_none_or(|folders| folders > FOLDERS_MAX) {

@@ -72,7 +72,7 @@ impl Tree {
         top.join(format!("tree.{}", if self.is_unique { rank } else { 0 }))
     }
 
-    /// All folders of a rank's tree, each behind the one that it is in.
+    /// All folders of a rank's tree, each after its parent.
     pub(crate) fn paths(&self, top: &Path, rank: u32) -> Vec<PathBuf> {
         let mut paths: Vec<PathBuf> = vec![self.root(top, rank)];
         for folder in 1..self.folders() {
@@ -100,7 +100,7 @@ impl Item {
     }
 }
 
-/// Whether a name is one that a test gives.
+/// Whether a test gives names of this form.
 pub(crate) fn is_given(name: &str) -> bool {
     let mut words = name.split('.');
     let is_kind = words.next().is_some_and(|word| matches!(word, "tree" | "dir" | "file"));
