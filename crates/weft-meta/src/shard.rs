@@ -622,6 +622,7 @@ impl<M: Medium> Inner<M> {
         may_be_decided: &impl Fn() -> Result<(), E>,
     ) -> Result<Result<Result<Decision, Need>, E>, MetaError> {
         let mut asked: Option<Vec<(Wanted, u64)>> = None;
+        let changes = request.operation.changes();
         let wanted_lock = wanted_lock(request);
         let (mut waits_for_lock, mut would_wait_from) = (None, None);
         if let Some(owner) = lock_owner(&request.operation) {
@@ -634,7 +635,7 @@ impl<M: Medium> Inner<M> {
                 return Err(MetaError::Waits);
             }
             let progress = self.progress.notified();
-            if request.operation.changes() {
+            if changes {
                 self.wait_for_room().await?;
             }
             self.check()?;
@@ -643,17 +644,13 @@ impl<M: Medium> Inner<M> {
             {
                 return Ok(Err(why));
             }
-            let in_the_way = match request.operation.changes() || mutated(Mutation::LeaseNotRecalled) {
-                true => Vec::new(),
-                false => in_the_way(&self.tables.borrow(), request),
-            };
+            let in_the_way = self.in_the_way_of(request);
             let is_open = |(wanted, number): &(Wanted, u64)| self.recalls.is_open(wanted.session, *number);
             if !in_the_way.is_empty() {
                 waited_for.clone_from(&in_the_way);
             }
             self.recalls.keep_free(request.session, &waited_for);
-            let is_kept =
-                !request.operation.changes() && self.recalls.is_kept_from(&self.tables.borrow(), request);
+            let is_kept = !changes && self.recalls.is_kept_from(&self.tables.borrow(), request);
             let is_locked = wanted_lock.is_some_and(|wanted| self.is_locked(wanted));
             if let (true, Some(wanted)) = (is_locked, wanted_lock) {
                 if self.is_deadlock(wanted, waits_for_lock.is_some(), &mut would_wait_from) {
@@ -663,8 +660,8 @@ impl<M: Medium> Inner<M> {
                 mark(Path::LockWaited);
                 waits_for_lock.get_or_insert_with(|| self.lock_waits.begin(wanted));
             }
-            let is_in_transaction = !request.operation.changes()
-                && self.locks.are_in_the_way(&self.tables.borrow(), &request.operation);
+            let is_in_transaction =
+                !changes && self.locks.are_in_the_way(&self.tables.borrow(), &request.operation);
             let is_free = in_the_way.is_empty() && !is_kept && !is_locked && !is_in_transaction;
             if is_free && !asked.iter().flatten().any(is_open) {
                 let decision = match self.decide(request, place) {
@@ -691,6 +688,15 @@ impl<M: Medium> Inner<M> {
             // The end of a session does not notify this wait, so look again after a while.
             let _ = timeout(LOOK_AGAIN, progress).await;
         }
+    }
+
+    /// What sessions hold that an operation has to wait for. One that changes something may have been decided
+    /// in part: it waits for nobody.
+    fn in_the_way_of(&self, request: &FileRequest) -> Vec<Wanted> {
+        if request.operation.changes() || mutated(Mutation::LeaseNotRecalled) {
+            return Vec::new();
+        }
+        in_the_way(&self.tables.borrow(), request)
     }
 
     /// Whether a wait would last for ever, and still would a little later: by then the shard has heard of
