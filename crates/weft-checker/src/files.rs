@@ -1,13 +1,15 @@
 //! A file system as one program would keep it in memory: what a metadata shard has to answer to one client
 //! after another.
 
-use std::collections::BTreeMap;
+use crate::tree::{Deed, mount_of};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use weft_types::limits::FILE_BYTES_MAX;
 use weft_types::{FileKind, FileTime, InodeNumber};
 use weft_wire::files::*;
 
 /// A file, a directory or what else there is.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Node {
     kind: u8,
     mode: u16,
@@ -26,6 +28,8 @@ struct Node {
     may_write: bool,
     /// A directory that is held to read.
     is_kept: bool,
+    /// Handles of several mounts: see [`crate::TreeHistory`].
+    handles: BTreeSet<u64>,
     reserved_end: u64,
     /// The mode of each unit that is locked, by owner.
     locks: BTreeMap<LockOwner, [Option<LockMode>; LOCK_UNITS as usize]>,
@@ -33,6 +37,19 @@ struct Node {
 
 /// Locks of the model are on the first so many bytes of a file.
 const LOCK_UNITS: u64 = 12;
+
+impl Expected {
+    /// The number of an inode is known.
+    pub(crate) fn name_inode(&mut self, unknown: u64, inode: u64) {
+        match self {
+            Expected::Seen(seen, _) if *seen == unknown => *seen = inode,
+            Expected::Listed(entries) => {
+                entries.values_mut().filter(|entry| **entry == unknown).for_each(|entry| *entry = inode);
+            }
+            _ => {}
+        }
+    }
+}
 
 impl Node {
     /// It is not held any more.
@@ -45,24 +62,33 @@ impl Node {
     fn is_locked(&self, lock: &FileLock) -> bool {
         let others = self.locks.iter().filter(|(owner, _)| **owner != lock.owner);
         let of_family = others.filter(|(owner, _)| owner.family == lock.owner.family);
-        let mut modes = of_family.flat_map(|(_, units)| &units[lock.start as usize..=lock.last as usize]);
+        let last = lock.last.min(LOCK_UNITS - 1) as usize;
+        let mut modes = of_family.flat_map(|(_, units)| &units[lock.start as usize..=last]);
         modes.any(|mode| mode.is_some_and(|mode| mode.max(lock.mode) == LockMode::Exclusive))
     }
 
     fn lock(&mut self, owner: LockOwner, (start, last): (u64, u64), mode: Option<LockMode>) {
         let units = self.locks.entry(owner).or_default();
         units[start as usize..=last.min(LOCK_UNITS - 1) as usize].fill(mode);
+        if *units == [None; LOCK_UNITS as usize] {
+            self.locks.remove(&owner);
+        }
+    }
+
+    /// Whether somebody has it open.
+    fn is_open(&self) -> bool {
+        self.is_held || !self.handles.is_empty()
     }
 
     /// Whether it may be purged.
     fn is_orphan(&self) -> bool {
-        self.names == 0 && !self.is_held
+        self.names == 0 && !self.is_open()
     }
 }
 
 /// What is expected of an answer.
-#[derive(Debug, PartialEq)]
-enum Expected {
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Expected {
     /// Kind, mode, links, owner, group, size, device.
     Seen(u64, (u8, u16, u32, u32, u32, u64, u64)),
     /// An inode that is new, with these.
@@ -80,15 +106,18 @@ enum Expected {
 pub type Dice<'d> = &'d mut dyn FnMut(u64) -> u64;
 
 /// The names and attributes of a file system, without the times.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileModel {
-    nodes: BTreeMap<u64, Node>,
+    nodes: BTreeMap<u64, Arc<Node>>,
     /// Inodes that were given out, also those that are gone.
     known: Vec<u64>,
 }
 
 /// Characters of an operation or an answer in what is said of it.
 const TEXT_CHARS: usize = 300;
+
+/// Numbers of inodes from this one on stand for those that are not known yet.
+pub(crate) const UNKNOWN: u64 = 1 << 63;
 
 const DIRECTORY: u8 = FileKind::Directory as u8;
 const REGULAR: u8 = FileKind::Regular as u8;
@@ -99,7 +128,7 @@ impl FileModel {
     /// known.
     pub fn below(root: InodeNumber) -> FileModel {
         let node = Node { kind: DIRECTORY, mode: 0o755, names: 1, parent: root.0, ..Node::default() };
-        FileModel { nodes: [(root.0, node)].into(), known: vec![root.0] }
+        FileModel { nodes: [(root.0, Arc::new(node))].into(), known: vec![root.0] }
     }
 
     fn any_inode(&self, dice: Dice<'_>) -> InodeNumber {
@@ -277,7 +306,8 @@ impl FileModel {
             Operation::Link(inode, _) => Some(*inode),
             _ => None,
         };
-        let may_be_purged = |inode: InodeNumber| self.nodes.get(&inode.0).is_some_and(Node::is_orphan);
+        let may_be_purged =
+            |inode: InodeNumber| self.nodes.get(&inode.0).is_some_and(|node| node.is_orphan());
         let is_purged = *answer == Answer::Failed(FileError::Stale)
             && [Some(operation.inode()), other].into_iter().flatten().any(may_be_purged);
         if is_purged { Ok(()) } else { self.judge(operation, answer) }
@@ -289,7 +319,7 @@ impl FileModel {
         self.nodes.insert(inode, node);
         self.known.push(inode);
         if let Operation::Create(at, _) | Operation::CreateOpen(at, ..) = operation {
-            self.nodes.get_mut(&at.directory.0).expect("it is there").entries.insert(at.name.clone(), inode);
+            self.change(at.directory.0).entries.insert(at.name.clone(), inode);
         }
     }
 
@@ -315,7 +345,7 @@ impl FileModel {
     }
 
     fn node(&self, inode: InodeNumber) -> Result<&Node, FileError> {
-        self.nodes.get(&inode.0).ok_or(FileError::Stale)
+        self.nodes.get(&inode.0).map(|node| &**node).ok_or(FileError::Stale)
     }
 
     fn directory(&self, inode: InodeNumber) -> Result<&Node, FileError> {
@@ -342,7 +372,7 @@ impl FileModel {
     }
 
     fn change(&mut self, inode: u64) -> &mut Node {
-        self.nodes.get_mut(&inode).expect("it is there")
+        Arc::make_mut(self.nodes.get_mut(&inode).expect("it is there"))
     }
 
     fn seen(&self, inode: u64) -> Expected {
@@ -406,8 +436,8 @@ impl FileModel {
                     true => Expected::Done,
                     false => self.set(*inode, changes)?,
                 };
-                if let Some(node) = self.nodes.get_mut(&inode.0) {
-                    node.give_back();
+                if self.nodes.contains_key(&inode.0) {
+                    self.change(inode.0).give_back();
                 }
                 Ok(changed)
             }
@@ -465,7 +495,7 @@ impl FileModel {
     fn carry_out_on_locks(&mut self, operation: &Operation) -> Result<Expected, FileError> {
         match operation {
             Operation::Lock(inode, lock) => match self.node(*inode)? {
-                node if !node.is_held => Err(FileError::Stale),
+                node if !node.is_open() => Err(FileError::Stale),
                 node if node.is_locked(lock) => Err(FileError::Locked),
                 _ => {
                     self.change(inode.0).lock(lock.owner, (lock.start, lock.last), Some(lock.mode));
@@ -473,8 +503,8 @@ impl FileModel {
                 }
             },
             Operation::Unlock(inode, owner, range) => {
-                if let Some(node) = self.nodes.get_mut(&inode.0) {
-                    node.lock(*owner, *range, None);
+                if self.nodes.contains_key(&inode.0) {
+                    self.change(inode.0).lock(*owner, *range, None);
                 }
                 Ok(Expected::Done)
             }
@@ -581,7 +611,7 @@ impl FileModel {
             may_write: names == 0,
             ..Node::default()
         };
-        self.nodes.insert(0, node);
+        self.nodes.insert(0, Arc::new(node));
         Ok(Expected::New(self.view(0)))
     }
 
@@ -682,10 +712,199 @@ impl FileModel {
     }
 }
 
+/// A tree that several mounts have: see [`crate::TreeHistory`].
+impl FileModel {
+    /// Directories that have a name, and whose numbers are known.
+    pub fn directories(&self) -> Vec<InodeNumber> {
+        self.numbers(|node| node.kind == DIRECTORY && node.names > 0)
+    }
+
+    /// Files of these kinds that have a name, and whose numbers are known.
+    pub fn files(&self, kinds: &[FileKind]) -> Vec<InodeNumber> {
+        self.numbers(|node| node.names > 0 && kinds.iter().any(|kind| *kind as u8 == node.kind))
+    }
+
+    /// Inodes that are there and have no name.
+    pub fn nameless(&self) -> Vec<InodeNumber> {
+        self.numbers(|node| node.names == 0)
+    }
+
+    fn numbers(&self, is_wanted: impl Fn(&Node) -> bool) -> Vec<InodeNumber> {
+        let wanted = self.nodes.iter().filter(|(inode, node)| **inode < UNKNOWN && is_wanted(node));
+        wanted.map(|(inode, _)| InodeNumber(*inode)).collect()
+    }
+
+    /// All names of a directory, with their inodes.
+    pub fn entries(&self, directory: InodeNumber) -> Vec<(Vec<u8>, InodeNumber)> {
+        let entries = self.nodes.get(&directory.0).into_iter().flat_map(|node| &node.entries);
+        entries.map(|(name, inode)| (name.clone(), InodeNumber(*inode))).collect()
+    }
+
+    /// What an inode is; none if it is not there.
+    pub fn kind_of(&self, inode: InodeNumber) -> Option<FileKind> {
+        self.nodes.get(&inode.0).and_then(|node| FileKind::from_u8(node.kind))
+    }
+
+    /// What may come of a deed, and its answer. Nothing while it has to wait.
+    pub(crate) fn outcomes(&self, by: (u64, u64), deed: &Deed) -> Vec<(FileModel, Expected)> {
+        let mut after = self.clone();
+        let mut all = match after.carry_out_for(by, deed) {
+            Ok(Some(expected)) => vec![(after, expected)],
+            Ok(None) => return Vec::new(),
+            Err(error) => vec![(self.clone(), Expected::Failed(error))],
+        };
+        // What has no name and is not open may be purged at any time.
+        let may_be_gone = |inode: &InodeNumber| self.nodes.get(&inode.0).is_some_and(|n| n.is_orphan());
+        if deed.inodes().iter().any(may_be_gone) {
+            let mut gone = self.clone();
+            if let Deed::Ask(Operation::Attributes(inode) | Operation::List { directory: inode, .. }) = deed {
+                gone.nodes.remove(&inode.0);
+            }
+            all.push((gone, Expected::Failed(FileError::Stale)));
+        }
+        all
+    }
+
+    fn carry_out_for(&mut self, by: (u64, u64), deed: &Deed) -> Result<Option<Expected>, FileError> {
+        match deed {
+            Deed::Ask(operation) => self.ask_for(by, operation).map(Some),
+            Deed::Open(inode) => {
+                self.node(*inode)?;
+                self.change(inode.0).handles.insert(by.1);
+                Ok(Some(self.seen(inode.0)))
+            }
+            Deed::Close(inode, handle) => {
+                if self.nodes.contains_key(&inode.0) {
+                    let node = self.change(inode.0);
+                    node.handles.remove(handle);
+                    node.locks.retain(|owner, _| owner.id != *handle);
+                }
+                Ok(Some(Expected::Done))
+            }
+            Deed::LockInTurn(inode, lock) if self.node(*inode)?.is_locked(lock) => Ok(None),
+            Deed::LockInTurn(inode, lock) => {
+                self.change(inode.0).lock(lock.owner, (lock.start, lock.last), Some(lock.mode));
+                Ok(Some(Expected::Done))
+            }
+        }
+    }
+
+    fn ask_for(&mut self, (mount, call): (u64, u64), operation: &Operation) -> Result<Expected, FileError> {
+        // What has no name gets one by the mount only that has made it and has it open.
+        let holds = |node: &Arc<Node>| node.handles.iter().any(|handle| mount_of(*handle) == mount);
+        let links = match operation {
+            Operation::Link(inode, _) => self.nodes.get(&inode.0).is_some_and(holds).then_some(*inode),
+            _ => None,
+        };
+        links.iter().for_each(|inode| self.change(inode.0).is_held = true);
+        let expected = self.carry_out(operation);
+        links.iter().for_each(|inode| self.change(inode.0).is_held = false);
+        let seen = match expected {
+            Ok(Expected::New(seen)) => seen,
+            other => return other,
+        };
+        let made = UNKNOWN | call;
+        self.adopt(operation, made);
+        // Trees are the same whichever inode was made first.
+        self.known.sort_unstable();
+        if matches!(operation, Operation::CreateOpen(..) | Operation::CreateUnnamed(..)) {
+            let node = self.change(made);
+            (node.is_held, node.may_write) = (false, false);
+            node.handles.insert(call);
+        }
+        Ok(Expected::Seen(made, seen))
+    }
+
+    /// Whether attributes are those of their inode.
+    pub(crate) fn sees(&self, found: &weft_types::Attributes) -> bool {
+        self.nodes.contains_key(&found.inode.0) && self.view(found.inode.0) == view(found)
+    }
+
+    /// Attributes of an inode as they are compared; none if it is not there.
+    pub(crate) fn view_of(&self, inode: u64) -> Option<(u8, u16, u32, u32, u32, u64, u64)> {
+        self.nodes.contains_key(&inode).then(|| self.view(inode))
+    }
+
+    /// What tells this tree from another one, as text.
+    pub(crate) fn difference(&self, other: &FileModel) -> String {
+        let inodes: BTreeSet<&u64> = self.nodes.keys().chain(other.nodes.keys()).collect();
+        let differs = |inode: &&&u64| self.nodes.get(inode) != other.nodes.get(inode);
+        let differing = inodes.iter().filter(differs);
+        let text =
+            |inode: &&u64| format!("{inode}: {:?} or {:?}", self.nodes.get(inode), other.nodes.get(inode));
+        differing.map(text).collect::<Vec<_>>().join("; ")
+    }
+
+    /// Whether nobody has heard of an inode of this number.
+    pub(crate) fn is_new(&self, inode: u64) -> bool {
+        !self.known.contains(&inode)
+    }
+
+    /// The number of an inode is known.
+    pub(crate) fn name_inode(&mut self, unknown: u64, inode: u64) {
+        if let Some(node) = self.nodes.remove(&unknown) {
+            self.nodes.insert(inode, node);
+        }
+        self.known.iter_mut().filter(|known| **known == unknown).for_each(|known| *known = inode);
+        self.known.sort_unstable();
+        for node in self.nodes.values_mut() {
+            if node.parent == unknown || node.entries.values().any(|entry| *entry == unknown) {
+                let node = Arc::make_mut(node);
+                let numbers = node.entries.values_mut().chain([&mut node.parent]);
+                numbers.filter(|number| **number == unknown).for_each(|number| *number = inode);
+            }
+        }
+    }
+
+    /// Files of which a mount has locks.
+    pub(crate) fn locked_by(&self, mount: u64) -> Vec<InodeNumber> {
+        let has = |node: &Node| node.locks.keys().any(|owner| mount_of(owner.id) == mount);
+        let locked = self.nodes.iter().filter(|(_, node)| has(node));
+        locked.map(|(inode, _)| InodeNumber(*inode)).collect()
+    }
+
+    /// Owners of locks that are in the way of one.
+    pub(crate) fn in_the_way(&self, inode: InodeNumber, lock: &FileLock) -> Vec<u64> {
+        let Some(node) = self.nodes.get(&inode.0) else { return Vec::new() };
+        let is_in_the_way = |owner: &LockOwner| {
+            let only = [(*owner, node.locks[owner])].into();
+            Node { locks: only, ..Node::default() }.is_locked(lock)
+        };
+        node.locks.keys().filter(|owner| is_in_the_way(owner)).map(|owner| owner.id).collect()
+    }
+
+    /// A mount has no locks any more.
+    pub(crate) fn drop_locks_of(&mut self, mount: u64) {
+        for inode in self.locked_by(mount) {
+            self.change(inode.0).locks.retain(|owner, _| mount_of(owner.id) != mount);
+        }
+    }
+
+    /// A mount has nothing open any more; what it has locked stays so.
+    pub(crate) fn drop_handles_of(&mut self, mount: u64) {
+        for node in self.nodes.values_mut() {
+            if node.handles.iter().any(|handle| mount_of(*handle) == mount) {
+                Arc::make_mut(node).handles.retain(|handle| mount_of(*handle) != mount);
+            }
+        }
+    }
+
+    /// Whether an inode is not there, or may be purged at any time.
+    pub(crate) fn may_be_gone(&self, inode: u64) -> bool {
+        self.nodes.get(&inode).is_none_or(|node| node.is_orphan())
+    }
+
+    /// Nobody asks for these inodes any more. Nobody has ever heard of those whose numbers are not known.
+    pub(crate) fn drop_inodes(&mut self, dropped: &[u64]) {
+        self.nodes.retain(|inode, _| !dropped.contains(inode));
+        self.known.retain(|inode| *inode < UNKNOWN || !dropped.contains(inode));
+    }
+}
+
 fn check_xattr(name: &[u8]) -> Result<(), FileError> {
     if name.is_empty() { Err(FileError::Invalid) } else { Ok(()) }
 }
 
-fn view(a: &weft_types::Attributes) -> (u8, u16, u32, u32, u32, u64, u64) {
+pub(crate) fn view(a: &weft_types::Attributes) -> (u8, u16, u32, u32, u32, u64, u64) {
     (a.kind as u8, a.mode, a.links, a.uid, a.gid, a.size, a.device)
 }

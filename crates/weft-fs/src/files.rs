@@ -380,7 +380,7 @@ impl Files {
         };
         let renamed = self.to_end(change).await;
         // The file that had the new name may have lost it or moved, and the answer is not about that file.
-        self.0.open.are_known_no_more();
+        self.0.open.doubts.note();
         renamed.map(drop)
     }
 
@@ -682,7 +682,9 @@ impl Files {
     }
 
     async fn look(&self, path: &[u8], operation: Operation) -> Result<Attributes, FsError> {
-        self.0.names.attributes_by(path, operation).await.map(|found| self.0.open.seen(found))
+        let asked = self.0.open.doubts.asked();
+        let found = self.0.names.attributes_by(path, operation).await;
+        found.map(|found| self.0.open.seen_since(found, asked))
     }
 
     async fn bytes(&self, operation: Operation) -> Result<Vec<u8>, FsError> {

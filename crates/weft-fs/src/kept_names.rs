@@ -19,7 +19,7 @@ use std::rc::Rc;
 use std::time::Duration;
 use weft_rt::sync::Notify;
 use weft_rules::{Mutation, mutated};
-use weft_types::limits::KEPT_NAMES_MAX;
+use weft_types::limits::{FILE_NAME_BYTES_MAX, KEPT_NAMES_MAX};
 use weft_types::{Attributes, FileKind, InodeNumber};
 use weft_wire::files::{Answer, AttributeChanges, FileError, Listed, NameIn, Operation, RenameMode};
 
@@ -276,6 +276,8 @@ impl KeptNames {
             Operation::Attributes(inode) => kept.attributes(*inode).map(Answer::Attributes),
             Operation::Find(at) => match kept.name(at)? {
                 Name::Leads(inode) => kept.attributes(inode).map(Answer::Attributes),
+                // The shard says what is wrong with the name.
+                Name::Absent if at.name.len() > FILE_NAME_BYTES_MAX => None,
                 Name::Absent => Some(Answer::Failed(FileError::NotFound)),
                 Name::Unknown(_) => None,
             },

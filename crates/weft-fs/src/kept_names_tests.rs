@@ -620,6 +620,9 @@ fn check_made_and_listed() {
     let (made, other) = (operation((0, 0, 0, 0)), operation((0, 6, 0, 0)));
     assert!(matches!(kept.answer(&made), Some(Answer::Attributes(_))));
     assert_eq!(kept.answer(&other), Some(Answer::Failed(FileError::NotFound)));
+    let find = |bytes| Operation::Find(NameIn { directory: DIRECTORIES[0], name: vec![b'x'; bytes] });
+    assert_eq!(kept.answer(&find(255)), Some(Answer::Failed(FileError::NotFound)));
+    assert_eq!(kept.answer(&find(256)), None, "the shard says that it is too long");
     let missing = |inode| Operation::Xattr(InodeNumber(inode), b"security.capability".to_vec());
     assert_eq!(kept.answer(&missing(3)), None, "nobody knows what the directory passes on");
     send(&kept, &mut shard, Operation::XattrNames(DIRECTORIES[0]));

@@ -9,6 +9,7 @@ mod copy;
 mod data_check;
 mod directory_leases;
 mod dirty;
+mod doubts;
 mod error;
 mod file_part;
 mod files;

@@ -17,6 +17,7 @@
 
 use crate::caller::Shards;
 use crate::dirty::Dirty;
+use crate::doubts::{Asked, Doubts};
 use crate::error::FsError;
 use crate::hearing::Hearing;
 use crate::kept_names::KeptBy;
@@ -98,8 +99,10 @@ pub(crate) struct OpenFile<S> {
     pub(crate) size: Cell<u64>,
     /// The newest attributes that the shard has told.
     pub(crate) known: Cell<Attributes>,
-    /// As long as the mount may read, these are all that there is.
-    is_known: Cell<bool>,
+    /// When they were asked for. As long as the mount may read, and has no doubts since then, they are all
+    /// that there is.
+    asked: Cell<Asked>,
+    doubts: Rc<Doubts>,
     /// The size that the shard knows.
     pub(crate) told_size: Cell<u64>,
     /// What the shard has not heard, beside the size.
@@ -149,6 +152,8 @@ impl<S> Drop for GivenUp<'_, S> {
 /// What is known of a file that is opened.
 pub(crate) struct Found {
     pub attributes: Attributes,
+    /// When these were asked for.
+    pub asked: Asked,
     pub data: File,
     /// What the mount may do with it. None if it is not open.
     pub mode: Option<HoldMode>,
@@ -162,20 +167,24 @@ pub(crate) struct Found {
 
 impl Found {
     /// A file that is not open.
-    pub(crate) fn new(attributes: Attributes, data: File) -> Found {
-        Found { attributes, data, mode: None, unsaid: None, reserved: None, made_as: None }
+    pub(crate) fn new(attributes: Attributes, data: File, asked: Asked) -> Found {
+        Found { attributes, asked, data, mode: None, unsaid: None, reserved: None, made_as: None }
     }
+}
+
+/// What all files of a mount have.
+pub(crate) struct OfMount<S> {
+    pub names: Namespace<S>,
+    pub hearing: Rc<Hearing>,
+    pub write_back: Rc<WriteBack>,
+    pub doubts: Rc<Doubts>,
 }
 
 impl<S: Shards> OpenFile<S> {
     /// A file that nobody uses yet.
-    pub(crate) fn new(
-        names: Namespace<S>,
-        hearing: Rc<Hearing>,
-        write_back: Rc<WriteBack>,
-        found: Found,
-    ) -> Rc<OpenFile<S>> {
-        let Found { attributes, data, mode, unsaid, reserved, made_as } = found;
+    pub(crate) fn new(of_mount: OfMount<S>, found: Found) -> Rc<OpenFile<S>> {
+        let OfMount { names, hearing, write_back, doubts } = of_mount;
+        let Found { attributes, asked, data, mode, unsaid, reserved, made_as } = found;
         Rc::new(OpenFile {
             names,
             inode: attributes.inode,
@@ -203,7 +212,8 @@ impl<S: Shards> OpenFile<S> {
             progress: Notify::default(),
             size: Cell::new(attributes.size),
             known: Cell::new(attributes),
-            is_known: Cell::new(true),
+            asked: Cell::new(asked),
+            doubts,
             told_size: Cell::new(attributes.size),
             untold: Untold::default(),
             reserved: Cell::new(reserved),
@@ -309,24 +319,26 @@ impl<S: Shards> OpenFile<S> {
     /// Has the shard let the mount do this with the file, as soon as nothing is in the way. The caller holds
     /// `mode_turn`.
     pub(crate) async fn hold(&self, mode: HoldMode) -> Result<(), FsError> {
+        let asked = self.doubts.asked();
         let found = self.names.attributes_by(b"", Operation::Hold(self.inode, mode)).await?;
-        self.note_held(mode, found);
+        self.note_held(mode, found, asked);
         Ok(())
     }
 
     /// As [`OpenFile::hold`], but does not wait. Returns whether the mount has the mode now.
     pub(crate) async fn hold_if_free(&self, mode: HoldMode) -> Result<bool, FsError> {
+        let asked = self.doubts.asked();
         let found = self.names.hold_if_free(self.inode, mode).await?;
-        found.inspect(|found| self.note_held(mode, *found));
+        found.inspect(|found| self.note_held(mode, *found, asked));
         Ok(found.is_some())
     }
 
-    fn note_held(&self, mode: HoldMode, found: Attributes) {
+    fn note_held(&self, mode: HoldMode, found: Attributes, asked: Asked) {
         self.mode.set(Some(mode));
         self.note_said();
         if found.revision >= self.known.get().revision {
             self.known.set(found);
-            self.is_known.set(true);
+            self.asked.set(asked.max(self.asked.get()));
         }
         let size = self.known.get().size;
         self.size.set(size);
@@ -345,11 +357,6 @@ impl<S: Shards> OpenFile<S> {
     /// Whether no other mount may write the file now.
     pub(crate) fn is_alone(&self) -> bool {
         matches!(self.mode.get(), Some(HoldMode::Read | HoldMode::Write))
-    }
-
-    /// Something was done that may have changed attributes, and its answer does not say which.
-    pub(crate) fn is_known_no_more(&self) {
-        self.is_known.set(false);
     }
 
     /// How often the shard has changed the inode, as far as is known.
@@ -439,9 +446,6 @@ impl<S: Shards> OpenFile<S> {
     /// what the shard has told this mount in another answer.
     pub(crate) fn seen(&self, found: Attributes) -> Attributes {
         let known = self.known.get();
-        if found.revision >= known.revision {
-            self.is_known.set(true);
-        }
         let mut seen = if found.revision > known.revision { found } else { known };
         self.known.set(seen);
         if self.is_shared() {
@@ -459,16 +463,29 @@ impl<S: Shards> OpenFile<S> {
         seen
     }
 
+    /// The same, of attributes that were asked for at this time: from now on the mount knows them, if they
+    /// are the newest.
+    pub(crate) fn seen_since(&self, found: Attributes, asked: Asked) -> Attributes {
+        if found.revision >= self.known.get().revision {
+            self.asked.set(asked.max(self.asked.get()));
+        }
+        self.seen(found)
+    }
+
+    fn is_known(&self) -> bool {
+        self.doubts.are_none_since(self.asked.get())
+    }
+
     /// The attributes, if the mount knows them without asking.
     pub(crate) fn attributes(&self) -> Option<Attributes> {
-        let is_known = self.is_known.get() && self.is_ready(Need::Look) && !self.is_shared();
+        let is_known = self.is_known() && self.is_ready(Need::Look) && !self.is_shared();
         is_known.then(|| self.seen(self.known.get()))
     }
 
     /// The permissions, if the mount knows them without asking: no other mount changes them while this one
     /// may read.
     pub(crate) fn permissions(&self) -> Option<u16> {
-        let is_known = self.is_known.get() && self.is_ready(Need::Look);
+        let is_known = self.is_known() && self.is_ready(Need::Look);
         is_known.then(|| self.seen(self.known.get()).mode)
     }
 
@@ -673,6 +690,11 @@ impl<S: Shards> OpenFile<S> {
     /// what is written later.
     pub(crate) async fn change_others(&self, changes: AttributeChanges) -> Result<Attributes, FsError> {
         let _under_way = self.begin(Need::Alone).await?;
+        if !self.is_known() {
+            let asked = self.doubts.asked();
+            let found = self.names.attributes_by(b"", Operation::Attributes(self.inode)).await?;
+            self.seen_since(found, asked);
+        }
         self.untold.note(changes, now());
         Ok(self.seen(self.known.get()))
     }

@@ -4,11 +4,12 @@
 //! of each inode one open, one create or one last close is under way at a time.
 
 use crate::caller::Shards;
+use crate::doubts::{Asked, Doubts};
 use crate::error::FsError;
 use crate::hearing::Hearing;
 use crate::kept_names::KeptBy;
 use crate::namespace::Namespace;
-use crate::open_file::{Found, OpenFile};
+use crate::open_file::{Found, OfMount, OpenFile};
 use crate::shared::cannot_share;
 use crate::turns::Turns;
 use crate::write_back::WriteBack;
@@ -54,6 +55,7 @@ pub(crate) struct OpenFiles<S> {
     hearing: Rc<Hearing>,
     data_of: DataOf,
     pub(crate) write_back: Rc<WriteBack>,
+    pub(crate) doubts: Rc<Doubts>,
     listed: RefCell<BTreeMap<InodeNumber, Rc<OpenFile<S>>>>,
     /// Inodes that are being opened.
     opening: Turns,
@@ -81,6 +83,7 @@ impl<S: Shards> OpenFiles<S> {
             hearing,
             data_of: Box::new(data_of),
             write_back: Rc::default(),
+            doubts: Rc::default(),
             listed: RefCell::default(),
             opening: Turns::default(),
             creating: RefCell::default(),
@@ -110,9 +113,12 @@ impl<S: Shards> OpenFiles<S> {
         }
     }
 
-    /// Something was done that may have changed attributes of any of them.
-    pub(crate) fn are_known_no_more(&self) {
-        self.listed.borrow().values().for_each(|file| file.is_known_no_more());
+    /// The same, of attributes that were asked for at this time.
+    pub(crate) fn seen_since(&self, found: Attributes, asked: Asked) -> Attributes {
+        match self.listed.borrow().get(&found.inode) {
+            Some(file) => file.seen_since(found, asked),
+            None => found,
+        }
     }
 
     /// What a handle stands for.
@@ -211,6 +217,7 @@ impl<S: Shards> OpenFiles<S> {
             Operation::CreateOpen(at, ..) => Some(at.clone()),
             _ => None,
         };
+        let asked = self.doubts.asked();
         let made = self.steady.attributes_by(name, operation).await?;
         // Somebody may have found the name, and opened the file, before this answer was here; and closed it.
         let file = self.opening.take(made.inode, async || match self.get(made.inode) {
@@ -222,7 +229,7 @@ impl<S: Shards> OpenFiles<S> {
                 let is_open = !self.released.borrow().contains(&made.inode);
                 let mode = is_open.then_some(HoldMode::Write);
                 let reserved = is_open.then_some(reserved);
-                self.list(made, |data| Found { mode, reserved, made_as, ..Found::new(made, data) })
+                self.list(made, |data| Found { mode, reserved, made_as, ..Found::new(made, data, asked) })
             }
         });
         Ok((made, file.await?))
@@ -231,6 +238,7 @@ impl<S: Shards> OpenFiles<S> {
     /// Opens a file that is not listed as open. The shard need not know, as long as the file is only read and
     /// no other mount can change it.
     async fn open_new(&self, inode: InodeNumber, mode: HoldMode) -> Result<Rc<OpenFile<S>>, FsError> {
+        let asked = self.doubts.asked();
         if let Some((known, kept_by)) = self.steady.kept().of_file_to_open(inode)
             && mode == HoldMode::Read
         {
@@ -238,13 +246,13 @@ impl<S: Shards> OpenFiles<S> {
                 mark(Path::OpenedUnsaid);
             }
             let (mode, unsaid) = (Some(mode), Some(kept_by));
-            return self.list(known, |data| Found { mode, unsaid, ..Found::new(known, data) });
+            return self.list(known, |data| Found { mode, unsaid, ..Found::new(known, data, asked) });
         }
         let (attributes, mode) = self.hold_new(inode, mode).await?;
         let mode = Some(mode);
         let error = match attributes.kind {
             FileKind::Regular => {
-                match self.list(attributes, |data| Found { mode, ..Found::new(attributes, data) }) {
+                match self.list(attributes, |data| Found { mode, ..Found::new(attributes, data, asked) }) {
                     Ok(file) => return Ok(file),
                     Err(error) => error,
                 }
@@ -291,8 +299,13 @@ impl<S: Shards> OpenFiles<S> {
         found: impl FnOnce(File) -> Found,
     ) -> Result<Rc<OpenFile<S>>, FsError> {
         let found = found((self.data_of)(&attributes)?);
-        let shared = (self.hearing.clone(), self.write_back.clone());
-        let file = OpenFile::new(self.steady.clone(), shared.0, shared.1, found);
+        let of_mount = OfMount {
+            names: self.steady.clone(),
+            hearing: self.hearing.clone(),
+            write_back: self.write_back.clone(),
+            doubts: self.doubts.clone(),
+        };
+        let file = OpenFile::new(of_mount, found);
         self.listed.borrow_mut().insert(attributes.inode, file.clone());
         Ok(count_user(file))
     }

@@ -92,6 +92,13 @@ impl Recalls {
         number
     }
 
+    /// Asks for all of these.
+    pub(crate) fn ask_all(&self, wanted: Vec<Wanted>) {
+        for wanted in wanted {
+            self.ask(wanted);
+        }
+    }
+
     /// Keeps inodes free for a session that waits until others hold nothing of them: until then no other
     /// session is granted a mode of these inodes. Otherwise two sessions that read in turn would keep it
     /// waiting for ever.

@@ -660,9 +660,8 @@ impl<M: Medium> Inner<M> {
                 mark(Path::LockWaited);
                 waits_for_lock.get_or_insert_with(|| self.lock_waits.begin(wanted));
             }
-            let is_in_transaction =
-                !changes && self.locks.are_in_the_way(&self.tables.borrow(), &request.operation);
-            let is_free = in_the_way.is_empty() && !is_kept && !is_locked && !is_in_transaction;
+            let is_moving = !changes && self.locks.are_in_the_way(&self.tables.borrow(), &request.operation);
+            let is_free = in_the_way.is_empty() && !is_kept && !is_locked && !is_moving;
             if is_free && !asked.iter().flatten().any(is_open) {
                 let decision = match self.decide(request, place) {
                     Ok(decision) if self.locks.are_in_answer(&decision.answer) => {
@@ -677,14 +676,10 @@ impl<M: Medium> Inner<M> {
                     return Ok(Ok(Ok(decision)));
                 }
             }
-            let locked = wanted_lock.filter(|_| is_locked);
-            let lockers = locked.map(|wanted| self.lockers(wanted)).unwrap_or_default();
             let told = asked.iter().flatten().filter(|asked| is_open(asked)).map(|(wanted, _)| *wanted);
             let holds: Vec<Wanted> = in_the_way.iter().copied().chain(told).collect();
-            wait.note(request.session, &holds, lockers.into_iter());
-            for wanted in in_the_way {
-                self.recalls.ask(wanted);
-            }
+            wait.note(request.session, &holds, self.lockers(wanted_lock).into_iter());
+            self.recalls.ask_all(in_the_way);
             // The end of a session does not notify this wait, so look again after a while.
             let _ = timeout(LOOK_AGAIN, progress).await;
         }
@@ -717,7 +712,9 @@ impl<M: Medium> Inner<M> {
         from.elapsed() >= rests
     }
 
-    fn lockers(&self, wanted: WantedLock) -> Vec<(SessionId, InodeNumber)> {
+    /// Sessions whose locks are in the way of one, if one is wanted.
+    fn lockers(&self, wanted: Option<WantedLock>) -> Vec<(SessionId, InodeNumber)> {
+        let Some(wanted) = wanted else { return Vec::new() };
         wanted.holders(&self.tables.borrow()).map(|(session, _)| (session, wanted.inode)).collect()
     }
 

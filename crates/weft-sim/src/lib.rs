@@ -21,6 +21,8 @@ mod names;
 mod plan;
 mod run;
 mod soak;
+mod tree_deeds;
+mod trees;
 pub mod workload;
 
 pub use bed::{Bed, BedShape, KnowFiles, STOP_PATIENCE, manager_host, second_manager_host};

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 use weft_sim::hunt::Script;
-use weft_sim::{Code, Coverage, Failure, Plan, Soak, minimise, run_plan, schedule};
+use weft_sim::{Code, Coverage, Failure, Outcome, Plan, Soak, minimise, run_plan, schedule};
 
 /// A run takes and gives back millions of small pieces of memory in a second: the system's allocator would be half of it.
 #[global_allocator]
@@ -90,9 +90,7 @@ fn seeds(args: &[String]) -> Option<ExitCode> {
             continue;
         }
         match run_plan(&plan, story).0 {
-            Ok(outcome) if many => {
-                println!("seed {seed}: {} operations, {} faults", outcome.operations, outcome.faults)
-            }
+            Ok(outcome) if many => tell(seed, &outcome),
             Ok(outcome) => println!("seed {seed}: {outcome:#?}"),
             Err(what) => {
                 failed += 1;
@@ -111,6 +109,11 @@ fn seeds(args: &[String]) -> Option<ExitCode> {
         return Some(ExitCode::FAILURE);
     }
     Some(ExitCode::SUCCESS)
+}
+
+/// Tells of a seed that went well in one line.
+fn tell(seed: u64, Outcome { operations, tree_operations, faults, .. }: &Outcome) {
+    println!("seed {seed}: {operations} operations, {tree_operations} on a tree, {faults} faults");
 }
 
 /// Runs scripts while every rule holds.

@@ -18,6 +18,10 @@ const CALM_CUT_ONCE_IN: u64 = 3;
 /// In how many runs there is a file system beside the volumes.
 const FILES_ONCE_IN: u64 = 3;
 
+/// In how many of these several mounts change a tree: at least two, and at most so many.
+const TREES_ONCE_IN: u64 = 2;
+const TREE_MOUNTS: (usize, usize) = (2, 3);
+
 /// How much faster or slower the monotonic clock of a host runs, at most, in millionths: two such clocks
 /// differ by less than the bound on drift that leases are granted with.
 const DRIFT_PPM_MAX: i64 = 4_500;
@@ -48,6 +52,8 @@ pub struct Plan {
     pub loners: usize,
     /// Clients of a file system; none: there is no file system.
     pub filers: usize,
+    /// Mounts whose users change a tree of the file system; none: there are no such users.
+    pub trees: usize,
     /// How many lanes each of these clients has.
     pub lanes: Vec<usize>,
     /// How clients behave.
@@ -120,7 +126,12 @@ impl Plan {
             let struck = faults.iter_mut().filter_map(|planned| planned.fault.drive_mut());
             struck.for_each(|drive| *drive = dice.index(shape.drives));
         }
-        Plan { seed, shape, rates, sharers, loners, filers, lanes: lanes_of, habits, faults, calm_cut }
+        let trees = match filers > 0 && dice.once_in(TREES_ONCE_IN) {
+            true => TREE_MOUNTS.0 + dice.index(TREE_MOUNTS.1 - TREE_MOUNTS.0 + 1),
+            false => 0,
+        };
+        let lanes = lanes_of;
+        Plan { seed, shape, rates, sharers, loners, filers, trees, lanes, habits, faults, calm_cut }
     }
 
     /// The same run with only these of its faults, each over so many times sooner: as in `3,7/4,9`.

@@ -13,6 +13,7 @@ use crate::files::{self, FilesClient};
 use crate::filler::{FILLER, FILLER_BYTES};
 use crate::names::Names;
 use crate::plan::Plan;
+use crate::trees::{self, TreesClient};
 use crate::workload::INODE_BLOCKS;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -47,6 +48,11 @@ const NAMES_THINK: Duration = Duration::from_millis(60);
 const MOUNTS: usize = 2;
 const MOUNT_LIVES: Duration = Duration::from_secs(6);
 
+/// How long the users of a tree rest after some operations, and how long one of their mounts is cut off, at
+/// most: longer than a session lasts.
+const TREES_THINK: Duration = Duration::from_millis(60);
+const TREES_SILENCE: Duration = Duration::from_secs(8);
+
 const INODES: u64 = 3;
 
 /// What a run that went well did.
@@ -56,6 +62,8 @@ pub struct Outcome {
     pub trace: u64,
     /// Operations that clients completed, per block.
     pub operations: u64,
+    /// Operations on a tree that several mounts have changed.
+    pub tree_operations: u64,
     /// Faults that struck.
     pub faults: usize,
     /// Faults that were planned, and would have destroyed what nothing could save.
@@ -160,17 +168,10 @@ async fn scenario(plan: Plan, covered: Rc<RefCell<Option<Coverage>>>) -> Result<
     let sessions_task = spawn(sessions.clone().watch(bed.clone()));
     let parties = parties(&plan, &bed, &sessions);
     let running = start_clients(&parties, &plan.lanes);
-    let (names, files) = start_names(&plan, &bed, running.len());
+    let users = Users::start(&plan, &bed, running.len());
     sleep(Duration::from_millis(300)).await;
 
-    // Scrubs run into every fault, and must not take one for damage.
-    let (scrubbed, scrub_guard) = (bed.clone(), guard.clone());
-    let scrubs = spawn(async move {
-        while random_below(2) > 0 {
-            equal::scrub(&scrubbed, &scrub_guard).await.unwrap_or_else(|found| panic!("{found}"));
-            sleep(Duration::from_millis(random_below(1_000))).await;
-        }
-    });
+    let scrubs = spawn(scrub_meanwhile(bed.clone(), guard.clone()));
     let processes: Vec<_> = running.iter().map(|(_, process, _)| *process).collect();
     let (struck, spared) = faults::play(&bed, &guard, &plan.faults, &processes, &sessions).await;
     *covered.borrow_mut() = Some(Coverage::of_pairs(&struck));
@@ -189,7 +190,7 @@ async fn scenario(plan: Plan, covered: Rc<RefCell<Option<Coverage>>>) -> Result<
     let healed = now();
     parties.iter().for_each(|(party, _)| party.is_over.set(true));
     progress::finish(&running).await?;
-    finish_names((&names, files.as_deref()), &bed, &guard).await?;
+    users.finish(&bed, &guard).await?;
     let converged_after = progress::converge(&bed, &guard, healed).await?;
     let done: u64 = parties.iter().map(|(p, _)| p.history.completed()).sum();
     for (party, _) in &parties {
@@ -208,6 +209,7 @@ async fn scenario(plan: Plan, covered: Rc<RefCell<Option<Coverage>>>) -> Result<
     Ok(Outcome {
         trace: sim::trace_hash(),
         operations: done,
+        tree_operations: users.trees.as_ref().map_or(0, |trees| trees.operations()),
         faults: struck.len(),
         spared,
         reads: reads.verdict()?,
@@ -218,6 +220,14 @@ async fn scenario(plan: Plan, covered: Rc<RefCell<Option<Coverage>>>) -> Result<
     })
 }
 
+/// Scrubs run into every fault, and must not take one for damage.
+async fn scrub_meanwhile(bed: Rc<Bed>, guard: Rc<Guard>) {
+    while random_below(2) > 0 {
+        equal::scrub(&bed, &guard).await.unwrap_or_else(|found| panic!("{found}"));
+        sleep(Duration::from_millis(random_below(1_000))).await;
+    }
+}
+
 /// Compares all copies, once every discard is forgotten; returns how many chunks there were.
 async fn compare(bed: &Rc<Bed>, guard: &Guard) -> Result<u64, String> {
     equal::scrub(bed, guard).await?;
@@ -225,43 +235,54 @@ async fn compare(bed: &Rc<Bed>, guard: &Guard) -> Result<u64, String> {
     equal::check(bed).await
 }
 
-/// Starts the clients of the file system's names and one that mounts it, if there is one, on the hosts behind
-/// those of other clients.
-fn start_names(plan: &Plan, bed: &Rc<Bed>, first: usize) -> (Rc<Names>, Option<Rc<FilesClient>>) {
-    let count = if plan.filers > 0 { NAMERS } else { 0 };
-    let may_fill = plan.faults.iter().any(|planned| matches!(planned.fault, Fault::Full { .. }));
-    let names = Names::start(bed, FILES, (NAMES_PATIENCE, NAMES_THINK, may_fill), first..first + count);
-    let (patience, think, lives) = (NAMES_PATIENCE, NAMES_THINK, MOUNT_LIVES);
-    let habits = files::Habits { mounts: MOUNTS, patience, think, lives, may_fill };
-    let files = (count > 0).then(|| FilesClient::start(bed, FILES, habits, first + count));
-    (names, files)
+/// The users of the file system, if there is one, beside the clients of its data.
+struct Users {
+    names: Rc<Names>,
+    files: Option<Rc<FilesClient>>,
+    trees: Option<Rc<TreesClient>>,
 }
 
-/// Has them come to their end: sessions are swept once what is broken is mended.
-async fn finish_names(
-    (names, files): (&Names, Option<&FilesClient>),
-    bed: &Rc<Bed>,
-    guard: &Guard,
-) -> Result<(), String> {
-    let finishing = async {
-        names.finish().await?;
-        match files {
-            Some(files) => {
+impl Users {
+    /// Starts them, on the hosts of the clients from this one on.
+    fn start(plan: &Plan, bed: &Rc<Bed>, first: usize) -> Users {
+        let count = if plan.filers > 0 { NAMERS } else { 0 };
+        let may_fill = plan.faults.iter().any(|planned| matches!(planned.fault, Fault::Full { .. }));
+        let names = Names::start(bed, FILES, (NAMES_PATIENCE, NAMES_THINK, may_fill), first..first + count);
+        let (patience, think, lives) = (NAMES_PATIENCE, NAMES_THINK, MOUNT_LIVES);
+        let habits = files::Habits { mounts: MOUNTS, patience, think, lives, may_fill };
+        let files = (count > 0).then(|| FilesClient::start(bed, FILES, habits, first + count));
+        let (mounts, think, silence) = (plan.trees, TREES_THINK, TREES_SILENCE);
+        let habits = trees::Habits { mounts, patience, think, lives, silence, may_fill };
+        let host = first + count + MOUNTS;
+        let trees = (plan.trees > 0).then(|| TreesClient::start(bed, FILES, habits, host));
+        Users { names, files, trees }
+    }
+
+    /// Has them come to their end: sessions are swept once what is broken is mended.
+    async fn finish(&self, bed: &Rc<Bed>, guard: &Guard) -> Result<(), String> {
+        let finishing = async {
+            self.names.finish().await?;
+            if let Some(files) = &self.files {
                 files.finish().await?;
-                tables::check(bed, FILES).await
             }
-            None => Ok(()),
+            if let Some(trees) = &self.trees {
+                trees.finish().await?;
+            }
+            match self.files {
+                Some(_) => tables::check(bed, FILES).await,
+                None => Ok(()),
+            }
+        };
+        let mending = async {
+            loop {
+                faults::mend(bed, guard).await;
+                sleep(AFTERMATH).await;
+            }
+        };
+        match race(finishing, mending).await {
+            Either::Left(finished) => finished,
+            Either::Right(never) => never,
         }
-    };
-    let mending = async {
-        loop {
-            faults::mend(bed, guard).await;
-            sleep(AFTERMATH).await;
-        }
-    };
-    match race(finishing, mending).await {
-        Either::Left(finished) => finished,
-        Either::Right(never) => never,
     }
 }
 

@@ -42,6 +42,7 @@ mod stage;
 mod stranded;
 mod table;
 mod takeover;
+mod trees;
 mod unsaid;
 mod waiting;
 
@@ -103,6 +104,8 @@ pub enum Scenario {
     Files,
     /// Several mounts of a file system share files.
     SharedFiles,
+    /// Several mounts change a tree of directories, links and locks.
+    Trees,
     /// Several mounts write one file at the same time.
     WrittenByMany,
     /// A mount is cut off until another one has what it held.
@@ -129,6 +132,46 @@ pub enum Scenario {
     Renewed,
     /// Programs on several mounts count in one file, each time under a lock.
     Counters,
+}
+
+impl Scenario {
+    /// Runs it once, in the simulation that is there.
+    async fn run(self) -> Result<(), String> {
+        match self {
+            Scenario::Crowd(crowd) => crowd.run().await,
+            Scenario::Stranded(stranded) => stranded.run().await,
+            Scenario::Siblings(siblings) => siblings.run().await,
+            Scenario::Parts => parts::run().await,
+            Scenario::Takeover => takeover::run().await,
+            Scenario::TakeoverOfTargets => takeover::run_split().await,
+            Scenario::Interrupted => interrupted::run().await,
+            Scenario::Script(script) => script.run().await,
+            Scenario::Drive(drive) => drive.run().await,
+            Scenario::Device => device::run().await,
+            Scenario::Rooms => rooms::run().await,
+            Scenario::Shard => shard::run().await,
+            Scenario::Spread => spread::run().await,
+            Scenario::Moved => spread::run_moved().await,
+            Scenario::Waiting => waiting::run().await,
+            Scenario::Mounts => mounts::run().await,
+            Scenario::Files => files::run().await,
+            Scenario::Readers => readers::run().await,
+            Scenario::Renewed => renewed::run().await,
+            Scenario::Handed => handed::run().await,
+            Scenario::Counters => counters::run().await,
+            Scenario::NamesKept => fenced::run_names().await,
+            Scenario::Unsaid => fenced::run_unsaid().await,
+            Scenario::NamesChanged => fenced::run_changed_names().await,
+            Scenario::DirectoryKept => directories::run().await,
+            Scenario::Sparse => sparse::run().await,
+            Scenario::UnsaidInLease => unsaid::run().await,
+            Scenario::Fenced => fenced::run().await,
+            Scenario::DiedAfterWrite => fenced::run_died().await,
+            Scenario::SharedFiles => files::run_shared().await,
+            Scenario::Trees => trees::run().await,
+            Scenario::WrittenByMany => shared::run().await,
+        }
+    }
 }
 
 /// How a hunt ended.
@@ -197,42 +240,7 @@ pub fn run_seed(
     let slot = ended.clone();
     let ran = catch_unwind(AssertUnwindSafe(|| {
         simulation.block_on(async move {
-            let run = async {
-                match scenario {
-                    Scenario::Crowd(crowd) => crowd.run().await,
-                    Scenario::Stranded(stranded) => stranded.run().await,
-                    Scenario::Siblings(siblings) => siblings.run().await,
-                    Scenario::Parts => parts::run().await,
-                    Scenario::Takeover => takeover::run().await,
-                    Scenario::TakeoverOfTargets => takeover::run_split().await,
-                    Scenario::Interrupted => interrupted::run().await,
-                    Scenario::Script(script) => script.run().await,
-                    Scenario::Drive(drive) => drive.run().await,
-                    Scenario::Device => device::run().await,
-                    Scenario::Rooms => rooms::run().await,
-                    Scenario::Shard => shard::run().await,
-                    Scenario::Spread => spread::run().await,
-                    Scenario::Moved => spread::run_moved().await,
-                    Scenario::Waiting => waiting::run().await,
-                    Scenario::Mounts => mounts::run().await,
-                    Scenario::Files => files::run().await,
-                    Scenario::Readers => readers::run().await,
-                    Scenario::Renewed => renewed::run().await,
-                    Scenario::Handed => handed::run().await,
-                    Scenario::Counters => counters::run().await,
-                    Scenario::NamesKept => fenced::run_names().await,
-                    Scenario::Unsaid => fenced::run_unsaid().await,
-                    Scenario::NamesChanged => fenced::run_changed_names().await,
-                    Scenario::DirectoryKept => directories::run().await,
-                    Scenario::Sparse => sparse::run().await,
-                    Scenario::UnsaidInLease => unsaid::run().await,
-                    Scenario::Fenced => fenced::run().await,
-                    Scenario::DiedAfterWrite => fenced::run_died().await,
-                    Scenario::SharedFiles => files::run_shared().await,
-                    Scenario::WrittenByMany => shared::run().await,
-                }
-            };
-            let result = match race(run, sleep(ENDS_WITHIN)).await {
+            let result = match race(scenario.run(), sleep(ENDS_WITHIN)).await {
                 Either::Left(result) => result,
                 Either::Right(()) => Err(format!("it does not end within {ENDS_WITHIN:?}")),
             };
