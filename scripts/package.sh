@@ -108,6 +108,9 @@ for unit in weft-manager.service weft-node.service weft-volume@.service; do
   put 644 "$top/scripts/package/$unit" usr/lib/systemd/system
 done
 for settings in manager.env node.env volume.env; do put 644 "$top/scripts/package/$settings" etc/weft; done
+for example in slurm-prolog.sh slurm-epilog.sh; do
+  put 755 "$top/scripts/package/$example" usr/share/doc/weft/examples
+done
 # Symbols of functions are there on purpose, see above; lintian calls a program with them unstripped.
 cat >"$work/overrides" <<'EOT'
 weft: unstripped-binary-or-object [usr/bin/weft]

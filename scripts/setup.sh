@@ -60,6 +60,7 @@ case $purpose in
     need fio fio; need qemu-img qemu-utils; need nbdcopy libnbd-bin; need nbdsh python3-libnbd
     need mke2fs e2fsprogs; need jq jq
     need prometheus prometheus; need promtool prometheus; need ip iproute2; need nft nftables; need python3 python3
+    need ssh openssh-client; need sshd openssh-server; need fusermount3 fuse3
     ;;
   torture) need fio fio; need ip iproute2; need nft nftables; need jq jq ;;
   demo) need fio fio; need nbdcopy libnbd-bin; need mke2fs e2fsprogs; need jq jq ;;
@@ -135,6 +136,7 @@ install_packages() {
   for package in $packages; do
     case $package in
       fio | prometheus | nfs-ganesha | moosefs-master | moosefs-chunkserver) services=$package.service ;;
+      openssh-server) services='ssh.service ssh.socket' ;;
       glusterfs-server) services='glusterd.service' ;;
       postgresql) services=postgresql.service ;;
       samba) services='smbd.service nmbd.service samba-ad-dc.service' ;;

@@ -34,6 +34,7 @@ mod map;
 mod mount;
 mod mount_helper;
 mod node;
+mod ondemand;
 mod output;
 mod pages;
 mod paint;
@@ -78,6 +79,9 @@ pub use map::{MapCommand, MapRestoreArgs};
 pub use mount::{MountArgs, MountOption, UmountArgs};
 pub use mount_helper::words_for_mount;
 pub use node::{NodeCommand, NodeRunArgs};
+pub use ondemand::{
+    OnHostArgs, OndemandCommand, OndemandCopyArgs, OndemandStartArgs, OndemandStatusArgs, OndemandStopArgs,
+};
 pub use output::{Output, note, report};
 pub use pages::{ManArgs, man};
 pub use paint::{Paint, Tone};
@@ -180,6 +184,9 @@ pub enum Command {
     ///
     /// What is written is durable when this returns. Also takes away a mount whose process has died.
     Umount(UmountArgs),
+    /// A file system that exists as long as a job, on the disks of the job's hosts
+    #[command(subcommand)]
+    Ondemand(OndemandCommand),
     /// Clients that have attached volumes or file systems
     #[command(subcommand)]
     Session(SessionCommand),
@@ -285,6 +292,7 @@ pub fn run(globals: &Globals, command: Command, engines: &dyn Engines) -> Result
         Command::Fs(FsCommand::Shards(command)) => {
             block_on(async move { shards::run(&place, command, output).await })
         }
+        Command::Ondemand(command) => block_on(async move { ondemand::run(command, output).await }),
         Command::Report(args) => report::report(&args, output),
         Command::Status => block_on(async move { status::status(&place, output).await }),
         Command::Events(args) => block_on(async move { events::events(&place, &args, output).await }),

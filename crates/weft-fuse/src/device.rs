@@ -13,7 +13,7 @@ use rustix::fs::{Mode, OFlags};
 use std::cell::RefCell;
 use std::io::{self, IoSlice};
 use std::ops::Range;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::rc::Rc;
 use weft_rt::sync::{Either, race};
@@ -109,10 +109,7 @@ impl Device {
         let opened = rustix::fs::open(c"/dev/fuse", flags, Mode::empty());
         let file = opened.map_err(|error| FuseError::Device(error.into()))?;
         let (at, how) = (path.to_owned(), options.clone());
-        let mounting = offload(move || {
-            let mounted = Mounted::new(&at, &how, file.as_raw_fd());
-            mounted.map(|mounted| (file, mounted))
-        });
+        let mounting = offload(move || Mounted::new(&at, &how, file));
         let mounted = mounting.await;
         let (file, mounted) = mounted.map_err(|source| FuseError::Mount { path: path.to_owned(), source })?;
         let device = Device::of(file);

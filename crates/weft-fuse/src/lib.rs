@@ -23,6 +23,7 @@
 #![forbid(unsafe_code)]
 
 mod answer;
+mod by_helper;
 mod device;
 mod directory;
 mod error;

@@ -1,9 +1,10 @@
 //! Mounts of this file system type: making one, ending one, and finding them in the kernel's list.
 
+use crate::by_helper;
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
 use std::ffi::{CString, OsString};
-use std::os::fd::RawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
@@ -49,6 +50,19 @@ impl MountOptions {
         }
     }
 
+    /// The options as `fusermount3` takes them. Its mounts are nosuid and nodev in any case.
+    pub(crate) fn words(&self, allow_other: bool) -> String {
+        let words = [
+            (self.is_read_only, ",ro"),
+            (self.no_set_id, ",nosuid"),
+            (self.no_devices, ",nodev"),
+            (self.no_programs, ",noexec"),
+            (allow_other, ",allow_other"),
+        ];
+        let words: String = words.iter().filter(|(is_set, _)| *is_set).map(|(_, word)| *word).collect();
+        format!("fsname={},subtype=weft,default_permissions{words}", self.name)
+    }
+
     fn flags(&self) -> MountFlags {
         let flags = [
             (self.is_read_only, MountFlags::RDONLY),
@@ -84,7 +98,10 @@ pub fn unmount(path: &Path, how: Unmount) -> io::Result<()> {
         Unmount::Now => UnmountFlags::FORCE | UnmountFlags::DETACH,
     };
     let path = settled(path)?;
-    Ok(rustix::mount::unmount(&path, flags | UnmountFlags::NOFOLLOW)?)
+    match rustix::mount::unmount(&path, flags | UnmountFlags::NOFOLLOW) {
+        Err(Errno::PERM) if by_helper::is_wanted() => by_helper::unmount(&path, how),
+        done => Ok(done?),
+    }
 }
 
 /// A mount that ends when this is dropped, unless it has ended already.
@@ -96,14 +113,24 @@ pub(crate) struct Mounted {
 }
 
 impl Mounted {
-    /// Mounts what is answered through this descriptor of the device.
-    pub(crate) fn new(path: &Path, options: &MountOptions, device: RawFd) -> io::Result<Mounted> {
+    /// Mounts what is answered through this descriptor of the device. Who may not mount has `fusermount3` do
+    /// it, whose descriptor takes its place.
+    pub(crate) fn new(
+        path: &Path,
+        options: &MountOptions,
+        device: OwnedFd,
+    ) -> io::Result<(OwnedFd, Mounted)> {
         let path = fs::canonicalize(path)?;
-        let data = format!("fd={device},rootmode=40000,user_id=0,group_id=0,default_permissions,allow_other");
+        let raw = device.as_raw_fd();
+        let data = format!("fd={raw},rootmode=40000,user_id=0,group_id=0,default_permissions,allow_other");
         let data = CString::new(data).expect("numbers and words have no zero");
-        rustix::mount::mount(&*options.name, &path, TYPE, options.flags(), &*data)?;
+        let file = match rustix::mount::mount(&*options.name, &path, TYPE, options.flags(), &*data) {
+            Ok(()) => device,
+            Err(Errno::PERM) if by_helper::is_wanted() => by_helper::mount(&path, options)?,
+            Err(error) => return Err(error.into()),
+        };
         let device = device_now(&path);
-        Ok(Mounted { path, device, has_ended: false })
+        Ok((file, Mounted { path, device, has_ended: false }))
     }
 
     /// Tells the kernel how far to read ahead, once the handshake is over. Without that it works as well,
@@ -113,6 +140,9 @@ impl Mounted {
             fs::write(format!("/sys/class/bdi/{device}/read_ahead_kb"), (bytes / 1024).to_string())
         });
         if let Err(error) = set {
+            if error.kind() == io::ErrorKind::PermissionDenied && by_helper::is_wanted() {
+                return;
+            }
             tracing::warn!(%error, bytes, "the kernel does not read ahead as far as it should");
         }
     }

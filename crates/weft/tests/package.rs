@@ -119,10 +119,8 @@ fn the_package_holds_what_it_should() {
     let (first, second) = (make(&bed.path("first")), make(&bed.path("second")));
     let [deb, archive] = first.as_slice() else { panic!("{first:?}") };
     for (one, other) in first.iter().zip(&second) {
-        assert!(
-            fs::read(one).expect("made") == fs::read(other).expect("made"),
-            "{one:?} differs when made again"
-        );
+        let bytes = |path| fs::read(path).expect("made");
+        assert!(bytes(one) == bytes(other), "{one:?} differs when made again");
     }
 
     let listed = run(Command::new("dpkg-deb").arg("--contents").arg(deb));
@@ -166,6 +164,8 @@ fn the_package_holds_what_it_should() {
             "usr/share/doc/weft/docs/logs.md",
             "usr/share/doc/weft/docs/reference/metrics.md",
             "usr/share/doc/weft/docs/status.md",
+            "usr/share/doc/weft/examples/slurm-epilog.sh",
+            "usr/share/doc/weft/examples/slurm-prolog.sh",
             "usr/share/fish/vendor_completions.d/weft.fish",
             "usr/share/lintian/overrides/weft",
             "usr/share/zsh/vendor-completions/_weft",

@@ -290,7 +290,7 @@ fn message(line: &str) -> Cow<'_, str> {
 }
 
 /// Replaces a file durably: whoever reads it sees the old contents or the new.
-pub(super) fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), LocalError> {
+pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), LocalError> {
     let fresh = path.with_extension("new");
     let write = || -> io::Result<()> {
         let mut file = File::create(&fresh)?;

@@ -20,10 +20,14 @@ pub use down::DownArgs;
 pub(crate) use down::down;
 pub use error::LocalError;
 pub use folder::Folder;
+pub(crate) use folder::write_whole;
 pub(crate) use member::{start_lost_manager, start_member, stop_manager, stop_member};
 pub use process::ProcessId;
+pub(crate) use process::Signal;
 #[cfg(feature = "fuzzing")]
 pub(crate) use process::parse_stat;
+pub(crate) use room::free_bytes;
+pub(crate) use start::{detach_from_terminal, program};
 pub(crate) use unmanaged::Unmanaged;
 pub use up::UpArgs;
 pub(crate) use up::up;

@@ -36,7 +36,7 @@ pub struct ProcessId {
 
 /// A signal that members understand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Signal {
+pub(crate) enum Signal {
     /// Stop in order.
     Terminate,
     /// Stop at once, as if the power had failed for this process.
@@ -75,12 +75,12 @@ impl ProcessId {
     }
 
     /// The recorded process, if it still runs.
-    pub(super) fn read_alive(path: &Path) -> Option<ProcessId> {
+    pub(crate) fn read_alive(path: &Path) -> Option<ProcessId> {
         ProcessId::read(path).filter(ProcessId::is_alive)
     }
 
     /// Records it.
-    pub(super) fn write(&self, path: &Path) -> Result<(), LocalError> {
+    pub(crate) fn write(&self, path: &Path) -> Result<(), LocalError> {
         write_whole(path, &serde_json::to_vec(self).expect("it serialises"))
     }
 
@@ -88,7 +88,7 @@ impl ProcessId {
     ///
     /// # Errors
     /// Those of the operating system: no permission.
-    pub(super) fn signal(&self, signal: Signal) -> io::Result<()> {
+    pub(crate) fn signal(&self, signal: Signal) -> io::Result<()> {
         let number = match signal {
             Signal::Terminate => libc::SIGTERM,
             Signal::Kill => libc::SIGKILL,
@@ -128,7 +128,7 @@ impl ProcessId {
     }
 
     /// Waits until it has ended; false if it still runs after this long.
-    pub(super) async fn ends_within(&self, patience: Duration) -> bool {
+    pub(crate) async fn ends_within(&self, patience: Duration) -> bool {
         let start = now();
         while self.is_alive() {
             if start.elapsed() >= patience {

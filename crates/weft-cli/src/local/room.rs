@@ -37,7 +37,7 @@ pub(super) fn check_disk(config: &LocalConfig, path: &Path) -> Result<(), LocalE
 }
 
 /// Bytes that this user may still fill on the file system of a path.
-pub(super) fn free_bytes(path: &Path) -> io::Result<u64> {
+pub(crate) fn free_bytes(path: &Path) -> io::Result<u64> {
     let path = CString::new(path.as_os_str().as_bytes())?;
     let mut stat = MaybeUninit::<libc::statvfs>::uninit();
     // SAFETY: the path ends in NUL, and the kernel fills the whole structure if it returns 0.

@@ -46,7 +46,7 @@ impl Member {
 }
 
 /// This program, for another process.
-pub(super) fn program() -> Result<Command, LocalError> {
+pub(crate) fn program() -> Result<Command, LocalError> {
     let path = std::env::current_exe().map_err(|source| LocalError::Start { name: "weft".into(), source })?;
     let mut command = Command::new(path);
     command.env_remove("WEFT_FABRIC");
@@ -163,7 +163,7 @@ fn start(
 
 /// Gives the process a session of its own, so that neither Ctrl-C nor the terminal's end reaches it, and lets
 /// through the signals that this process keeps blocked.
-fn detach_from_terminal(command: &mut Command) {
+pub(crate) fn detach_from_terminal(command: &mut Command) {
     // SAFETY: between fork and exec only setsid, sigemptyset and sigprocmask are called, which
     // signal-safety(7) allows, on memory of this frame alone.
     unsafe {

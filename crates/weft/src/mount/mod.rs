@@ -255,7 +255,9 @@ fn mount_error(args: &MountArgs, error: &FuseError) -> CliError {
              `echo Y > /sys/module/fuse/parameters/enable_uring`; or mount without --over-io-uring"
         }
         FuseError::Lanes(_) => "mount without --over-io-uring",
-        _ if !rustix::process::geteuid().is_root() => "mounting needs root",
+        _ if !rustix::process::geteuid().is_root() => {
+            "without root it takes fusermount3 (package fuse3), and a folder of your own"
+        }
         _ => "/dev/fuse has to be there: `modprobe fuse`; in a container it has to be allowed",
     };
     CliError::Failed {
@@ -311,7 +313,7 @@ fn take_away(args: &UmountArgs, output: Output) -> Result<(), CliError> {
 fn umount_error(at: &Path, error: &io::Error) -> CliError {
     let hint = match error.raw_os_error() {
         Some(libc::EBUSY) => "something uses it: `fuser -m` shows what; --force takes it away all the same",
-        Some(libc::EPERM) => "unmounting needs root",
+        Some(libc::EPERM) => "unmounting needs root, or the user who has mounted it",
         Some(libc::ENOENT | libc::ENOTDIR | libc::EACCES) => "check the path",
         Some(libc::ETIMEDOUT | libc::EIO | libc::ENOSPC) => {
             "not all that was written is durable: see `weft status`, then try again; --force gives it up"
