@@ -18,4 +18,7 @@ printf '%s\n' "$SLURM_JOB_NODELIST" |
 
 # The root of a new file system is root's.
 first=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
-$reach -o BatchMode=yes "$first" "chown $SLURM_JOB_UID:$SLURM_JOB_GID '$at' && chmod 700 '$at'" </dev/null
+if ! $reach -o BatchMode=yes "$first" "chown $SLURM_JOB_UID:$SLURM_JOB_GID '$at' && chmod 700 '$at'" </dev/null; then
+  "$(dirname "$0")/slurm-epilog.sh"
+  exit 1
+fi

@@ -24,7 +24,7 @@ use weft_api::Timestamp;
 use weft_client::{AttachMode, ClientError, Fabric};
 use weft_fs::{DirectoryEntry, FsError, Mount, NewFile, Source};
 use weft_types::{Attributes, FileKind, with_causes};
-use weft_wire::files::FileError;
+use weft_wire::files::{AttributeChanges, FileError};
 
 /// How long an operation waits for a shard before it fails: several takeovers' worth.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -237,6 +237,17 @@ pub(crate) async fn attached<T>(
     let done = unless_interrupted(work(&mount)).await;
     mount.detach().await;
     done.unwrap_or_else(|| Err(CliError::Interrupted { message: "interrupted".into() }))
+}
+
+/// Gives the root of a file system to the user who runs this.
+pub(crate) async fn own_root(place: &FabricPlace, name: &str) -> Result<(), CliError> {
+    let (uid, gid) = own_ids();
+    let changes = AttributeChanges { uid: Some(uid), gid: Some(gid), ..AttributeChanges::default() };
+    attached((place, name, AttachMode::Shared), async |mount| {
+        let root = mount.names().find(b"/", true).await?;
+        Ok(mount.names().change(root.inode, changes, b"/").await.map(drop)?)
+    })
+    .await
 }
 
 /// A local file, or the standard input, as the source of a file.

@@ -3,8 +3,10 @@
 
 use serde_json::Value;
 use std::cell::RefCell;
+use std::ffi::OsStr;
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -15,6 +17,13 @@ const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The hosts that have an sshd.
 const ALL: [&str; 4] = ["n1", "n2", "n3", "n4"];
+
+/// PATH and MOUNTPOINT below the folder of the test: words of a shell they are not.
+const PATH: &str = "a $path; \"x\" `y`";
+const MNT: &str = "mnt \\ *";
+
+/// A user of the hosts who is not root.
+const ADA: u32 = 12345;
 
 /// What the shell of a host says at a login.
 const BANNER: &str = "Welcome\nno new line";
@@ -51,6 +60,8 @@ fn a_file_system_comes_and_goes_with_a_job() {
         bed.comes_and_goes();
         bed.unfit_hosts_are_named();
         bed.a_start_that_is_cut_off_leaves_nothing();
+        bed.the_machine_of_a_start_dies();
+        bed.goes_without_root();
         bed.a_host_dies_before_the_stop();
         bed.data_that_stayed_are_taken_again();
     });
@@ -63,9 +74,13 @@ fn a_file_system_comes_and_goes_with_a_job() {
 impl Bed {
     fn new(world: World, dir: &Path) -> Bed {
         world.set_up().expect("the world can be made");
-        for name in ["run-sshd", "a path", "mnt", "bin", "in/deep/er", "out"] {
+        for name in [PATH, MNT, "bin", "bin-old", "in/deep/er", "out"] {
             fs::create_dir_all(dir.join(name)).expect("made");
         }
+        let users = fs::read_to_string("/etc/passwd").expect("there");
+        fs::write(dir.join("passwd"), format!("{users}\nada:x:{ADA}:{ADA}::/:/bin/sh\n")).expect("written");
+        fs::write(dir.join("bin-old/weft"), "#!/bin/sh\necho weft 0.0.1\n").expect("written");
+        run("chmod", &["755", &dir.join("bin-old/weft").display().to_string()]).expect("it runs");
         fs::create_dir_all("/run/sshd").expect("made");
         let weft = weft_tests::weft();
         std::os::unix::fs::symlink(&weft, dir.join("bin/weft")).expect("made");
@@ -83,6 +98,7 @@ impl Bed {
         for host in &bed.hosts {
             config.push_str(&format!("Host {}\nHostName {}\n", host.name, host.ip));
         }
+        config.push_str(&format!("Host twin\nHostName {}\n", bed.hosts[0].ip));
         // Nobody has this address.
         config.push_str("Host dead\nHostName 10.77.0.99\n");
         fs::write(dir.join("ssh_config"), config).expect("written");
@@ -94,11 +110,11 @@ impl Bed {
     }
 
     fn path(&self) -> PathBuf {
-        self.dir.join("a path")
+        self.dir.join(PATH)
     }
 
     fn mnt(&self) -> String {
-        self.dir.join("mnt").display().to_string()
+        self.dir.join(MNT).display().to_string()
     }
 
     /// A host's own folder, seen from outside.
@@ -107,26 +123,29 @@ impl Bed {
     }
 
     /// Starts the sshd of a host, in which PATH, MOUNTPOINT and the home are the host's own. At each login it
-    /// says a few words that are no answer. The fourth host has no weft on its PATH.
+    /// says a few words that are no answer. The fourth host has a weft of another version.
     fn start_sshd(&self, host: &Host) {
         for name in ["path", "mnt", "home"] {
             fs::create_dir_all(self.of(&host.name, name)).expect("made");
         }
         fs::write(self.of(&host.name, "home/.bashrc"), format!("printf '{BANNER}'; echo hm >&2\n"))
             .expect("written");
-        let bin = format!("{}:", self.dir.join("bin").display());
-        let bin = if host.name == "n4" { "" } else { &bin };
+        let bin = self.dir.join(if host.name == "n4" { "bin-old" } else { "bin" });
         let config = format!(
             "ListenAddress {}\nHostKey {}\nAuthorizedKeysFile {}\nPidFile none\nStrictModes no\nUsePAM no\n\
-             PermitRootLogin yes\nMaxStartups 100\nSetEnv PATH={bin}/usr/bin:/bin:/usr/sbin:/sbin\n",
+             PermitRootLogin yes\nMaxStartups 100\nSetEnv PATH={}:/usr/bin:/bin:/usr/sbin:/sbin\n",
             host.ip,
             self.dir.join("host-key").display(),
-            self.dir.join("key.pub").display()
+            self.dir.join("key.pub").display(),
+            bin.display()
         );
         let file = self.dir.join(format!("sshd-{}", host.name));
         fs::write(&file, config).expect("written");
-        let script = "mount --bind \"$1/path\" \"$2/a path\" && mount --bind \"$1/mnt\" \"$2/mnt\" && \
-                      mount --bind \"$1/home\" /root && exec /usr/sbin/sshd -D -e -f \"$3\"";
+        let script = "mount --bind \"$1/path\" \"$2/$4\" && mount --bind \"$1/mnt\" \"$2/$5\" && \
+                      mount --bind \"$1/home\" /root && mount --bind \"$2/passwd\" /etc/passwd && \
+                      { [ -e \"$1/fuse\" ] || mknod -m 666 \"$1/fuse\" c 10 229; } && \
+                      mount --bind \"$1/fuse\" /dev/fuse; \
+                      exec /usr/sbin/sshd -D -e -f \"$3\"";
         let args = [
             "--mount",
             "--propagation",
@@ -138,6 +157,8 @@ impl Bed {
             &self.of(&host.name, "").display().to_string(),
             &self.dir.display().to_string(),
             &file.display().to_string(),
+            PATH,
+            MNT,
         ];
         let log = self.dir.join(format!("sshd-{}.log", host.name));
         let sshd = host.start(Path::new("unshare"), &args.map(String::from), &log).expect("sshd starts");
@@ -244,6 +265,7 @@ impl Bed {
         assert!(again.err.contains(&says), "{again:?}");
         self.copies(&mnt);
         self.is_in_use(&mnt);
+        self.a_mount_dies(&id, &mnt);
 
         let stopped = self.weft(&["stop", "--delete"]);
         assert_eq!(stopped.code, 0, "{stopped:?}");
@@ -256,25 +278,86 @@ impl Bed {
         }
     }
 
-    fn copies(&self, mnt: &str) {
+    /// What is copied: odd names, modes, times and links among it.
+    fn source(&self) -> PathBuf {
         let source = self.dir.join("in");
         for n in 0..40 {
             let file = source.join(format!("deep/er/file {n}"));
             fs::write(file, vec![n; 1000 * usize::from(n)]).expect("written");
         }
-        fs::write(source.join("large"), vec![7; 3 << 20]).expect("written");
-        std::os::unix::fs::symlink("large", source.join("link")).expect("made");
-        let (source, target) = (source.display().to_string(), format!("{mnt}/job"));
+        for name in [&b"a\nb"[..], b"\xff\xfe", b"-rf", b"it's \"$x\" \\"] {
+            fs::write(source.join(OsStr::from_bytes(name)), name).expect("written");
+        }
+        let large: Vec<u8> = (0..24u32 << 18).flat_map(u32::to_le_bytes).collect();
+        fs::write(source.join("large"), large).expect("written");
+        for (names, link) in [("large", "link"), ("/nowhere", "dangling"), ("deep", "folder link")] {
+            let _ = fs::remove_file(source.join(link));
+            std::os::unix::fs::symlink(names, source.join(link)).expect("made");
+        }
+        let script = "cd \"$1\" && chmod 640 large && chmod 4711 ./-rf && chmod 500 deep/er && \
+                      touch -d 2001-02-03T04:05:06.789 large deep/er/* && touch -d 1969-01-02 deep/er deep";
+        run("sh", &["-c", script, "sh", &source.display().to_string()]).expect("it runs");
+        source
+    }
+
+    /// Names below a folder, with owners, and what links name; of others modes and times.
+    fn listed(&self, folder: &Path) -> Vec<u8> {
+        let mut find = Command::new("find");
+        find.arg(folder).args(["-mindepth", "1", "-type", "l", "-printf", r"%P %l %U\0"]);
+        find.args(["-o", "-mindepth", "1", "-printf", r"%P %y %m %T@ %U\0"]);
+        let found = find.output().expect("find runs").stdout;
+        let mut lines: Vec<&[u8]> = found.split(|byte| *byte == 0).collect();
+        lines.sort();
+        lines.join(&b"\n"[..])
+    }
+
+    fn copies(&self, mnt: &str) {
+        let folder = self.source();
+        let (source, target) = (folder.display().to_string(), format!("{mnt}/job"));
+        self.copy_is_cut_off(&source, &target);
         let first = self.json(&["copy", &source, &target]);
-        let found = (&first["files"], &first["links"], &first["errors"]);
-        assert_eq!(found, (&41.into(), &1.into(), &0.into()), "{first}");
+        assert_eq!((&first["links"], &first["errors"]), (&3.into(), &0.into()), "{first}");
+        let files = first["files"].as_u64().unwrap_or(0) + first["skipped"].as_u64().unwrap_or(0);
+        assert_eq!(files, 45, "{first}");
         let again = self.json(&["copy", &source, &target]);
-        assert_eq!((&again["files"], &again["skipped"]), (&0.into(), &41.into()), "{again}");
-        let out = self.dir.join("out").display().to_string();
-        self.json(&["copy", &format!("{target}/in/"), &out]);
-        run("diff", &["-r", &source, &out]).expect("the copy of the copy is the same");
+        assert_eq!((&again["files"], &again["skipped"]), (&0.into(), &45.into()), "{again}");
+        let out = self.dir.join("out");
+        self.json(&["copy", &format!("{target}/in/"), &out.display().to_string()]);
+        run("diff", &["-r", "--no-dereference", &source, &out.display().to_string()]).expect("the same");
+        let lines = |folder| String::from_utf8_lossy(&self.listed(folder)).into_owned();
+        assert_eq!(lines(&out), lines(&folder), "modes, times, links and owners");
         let missing = self.weft(&["copy", "/nowhere/at/all", &target]);
         assert!(missing.code == 1 && missing.err.contains("/nowhere/at/all: "), "{missing:?}");
+        let large = format!("{source}/large");
+        let twice = self.weft(&["copy", &large, &large, &target]);
+        assert!(twice.code == 1 && twice.err.contains("several sources would become"), "{twice:?}");
+    }
+
+    /// A copy is killed while a host is at work on a file, and leaves nothing that is not whole.
+    fn copy_is_cut_off(&self, source: &str, target: &str) {
+        let mut copy = self.ondemand(&["copy", source, target]);
+        let mut copy = copy.stdin(Stdio::null()).stderr(Stdio::null()).spawn().expect("it runs");
+        let unfinished = format!("ls -A '{target}/in' 2>/dev/null | grep -c '^[.]weft-copy-' || true");
+        self.wait("a file is begun", || {
+            self.ok_on("n1", &unfinished).trim() != "0" || copy.try_wait().is_ok_and(|ended| ended.is_some())
+        });
+        run("kill", &["-KILL", &copy.id().to_string()]).expect("it runs");
+        copy.wait().expect("it ends");
+        self.wait("hosts end what they had begun", || self.ok_on("n1", &unfinished).trim() == "0");
+    }
+
+    /// A host whose mount has died takes no part in a copy, instead of writing to its own disk.
+    fn a_mount_dies(&self, id: &str, mnt: &str) {
+        let path = self.path().display().to_string();
+        let pid = format!("tr -dc '0-9,' <'{path}/weft-ondemand-{id}/run/mount.pid' | cut -d, -f1");
+        self.ok_on("n3", &format!("kill -KILL $({pid})"));
+        let source = self.dir.join("in/deep/").display().to_string();
+        let copied = self.weft(&["copy", &source, mnt]);
+        assert!(copied.code == 0 && copied.err.contains("n3 takes no part any more"), "{copied:?}");
+        self.ok_on("n1", &format!("diff -r '{source}' '{mnt}/deep' || diff -r '{source}/er' '{mnt}/er'"));
+        let status = self.json(&["status"]);
+        let silent = status["hosts"].as_array().into_iter().flatten().find(|host| host["host"] == "n3");
+        assert_eq!(silent.map(|host| &host["answers"]), Some(&false.into()), "{status}");
     }
 
     fn is_in_use(&self, mnt: &str) {
@@ -316,8 +399,14 @@ impl Bed {
         assert!(failed.err.contains("holds 'thesis.tex', which is not Weft's"), "{failed:?}");
         self.ok_on("n2", &format!("mount -o remount,bind,rw '{path}'"));
         self.ok_on("n3", &format!("rm '{path}/thesis.tex'"));
-        let failed = self.start("n[1-4]\n", &["--size", "1EiB"]);
-        assert!(failed.code == 1 && failed.err.contains("has too little room"), "{failed:?}");
+        self.ok_on("n3", &format!("mount -t tmpfs -o size=8m none '{path}'"));
+        for (hosts, size) in [("n3", "128MiB"), ("n[1-4]\n", "1EiB")] {
+            let failed = self.start(hosts, &["--size", size]);
+            assert!(failed.code == 1 && failed.err.contains("has too little room"), "{failed:?}");
+        }
+        self.ok_on("n3", &format!("umount '{path}'"));
+        let failed = self.start("n1\ntwin\n", &["--size", "128MiB"]);
+        assert!(failed.code == 1 && failed.err.contains("one machine under two names?"), "{failed:?}");
         // Here it is found only once the others have begun.
         self.ok_on("n2", &format!("mkdir '{}/below'", self.mnt()));
         let failed = self.start("n[1-4]\n", &["--size", "128MiB", "--ports", "1-1"]);
@@ -361,6 +450,61 @@ impl Bed {
         assert!(stopped.out.contains("Nothing of it was there any more on 4 hosts"), "{stopped:?}");
     }
 
+    /// The machine of a start dies so that hosts do not notice: their connections stay open.
+    fn the_machine_of_a_start_dies(&self) {
+        let args = self.words("n[1-4]\n");
+        let args: Vec<&str> = args.iter().map(String::as_str).chain(["--size", "128MiB"]).collect();
+        let mut start = self.ondemand(&args);
+        let mut start = start.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().expect("it runs");
+        let mut lines = BufReader::new(start.stderr.take().expect("piped")).lines().map_while(Result::ok);
+        assert!(lines.any(|line| line.contains("started a node")));
+        run("kill", &["-STOP", &start.id().to_string()]).expect("it runs");
+        let path = self.path().display().to_string();
+        let ssh = format!("ssh -F '{}'", self.dir.join("ssh_config").display());
+        let elsewhere = self.dir.join("elsewhere").display().to_string();
+        let words = ["stop", "-n", "hosts.txt", "-d", &path, "--ssh", &ssh, "--state-dir", &elsewhere];
+        let stopped = self.weft(&[&words[..], &["--delete", "--force"]].concat());
+        assert_eq!(stopped.code, 0, "{stopped:?}");
+        self.all_are_clean();
+        run("kill", &["-KILL", &start.id().to_string()]).expect("it runs");
+        start.wait().expect("it ends");
+        assert_eq!(self.weft(&["stop", "--delete"]).code, 0);
+    }
+
+    /// Hosts let users in who are not root: fusermount3 mounts for them.
+    fn goes_without_root(&self) {
+        let own = |uid: u32| {
+            for (host, name) in ["n1", "n2"].iter().flat_map(|host| [(host, "path"), (host, "mnt")]) {
+                std::os::unix::fs::chown(self.of(host, name), Some(uid), Some(uid)).expect("root may");
+            }
+        };
+        let as_ada = |host: &str, command: &str| {
+            let config = self.dir.join("ssh_config");
+            let mut ssh = Command::new("ssh");
+            said(ssh.arg("-F").arg(config).args(["-l", "ada", host, command]))
+        };
+        if as_ada("n1", "command -v fusermount3 && test -w /dev/fuse").code != 0 {
+            println!("skipped: starts without root, which take fusermount3 (package fuse3) and /dev/fuse");
+            return;
+        }
+        own(ADA);
+        let mut words = self.words("n1\nn2\n");
+        let ssh = words.iter_mut().find(|word| word.starts_with("ssh -F")).expect("it is among them");
+        ssh.push_str(" -l ada");
+        let words: Vec<&str> = words.iter().map(String::as_str).chain(["--size", "128MiB"]).collect();
+        let started = self.weft(&words);
+        assert_eq!(started.code, 0, "{started:?}");
+        let mnt = self.mnt();
+        let written = as_ada("n1", &format!("echo ada >'{mnt}/hers'"));
+        assert_eq!(written.code, 0, "{written:?}");
+        let read = as_ada("n2", &format!("cat '{mnt}/hers' && stat -c %U '{mnt}'"));
+        assert_eq!(read.out, "ada\nada\n", "{read:?}");
+        let stopped = self.weft(&["stop", "--delete"]);
+        assert_eq!(stopped.code, 0, "{stopped:?}");
+        own(0);
+        self.all_are_clean();
+    }
+
     /// A host whose power fails: nothing of it runs any more, and nobody reaches it.
     fn kill_host(&self, host: &Host) {
         host.cut(Cut::Both, None).expect("it is cut off");
@@ -377,7 +521,7 @@ impl Bed {
         let started = self.start("n[1-4]\n", &["--size", "128MiB", "--copies", "2"]);
         assert_eq!(started.code, 0, "{started:?}");
         self.ok_on("n1", &format!("echo kept >'{}/y'; sync '{}/y'", self.mnt(), self.mnt()));
-        self.kill_host(&self.hosts[3]);
+        self.a_host_dies_in_a_copy();
         let stopped = self.weft(&["stop", "--delete"]);
         assert_eq!(stopped.code, 1, "{stopped:?}");
         let says = "something is left on 1 host: n4: cannot be reached by ssh";
@@ -389,6 +533,24 @@ impl Bed {
         let stopped = self.json(&["stop", "--delete"]);
         assert_eq!(stopped["ended"], serde_json::json!(["n4"]), "{stopped}");
         self.all_are_clean();
+    }
+
+    /// The others copy what the dead host has not.
+    fn a_host_dies_in_a_copy(&self) {
+        let (source, target) = (self.source(), format!("{}/job", self.mnt()));
+        let source = source.display().to_string();
+        let mut copy = self.ondemand(&["copy", &source, &target, "--at-once", "1"]);
+        let mut copy = copy.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().expect("it runs");
+        let mut lines = BufReader::new(copy.stderr.take().expect("piped")).lines().map_while(Result::ok);
+        assert!(lines.any(|line| line.contains("copying ")), "it begins");
+        self.kill_host(&self.hosts[3]);
+        let said: Vec<String> = lines.collect();
+        let code = copy.wait().expect("it ends").code();
+        assert!(code == Some(0) || code == Some(1), "{said:?}");
+        let again = self.json(&["copy", &source, &target]);
+        assert_eq!(again["errors"], 0, "{again}: {said:?}");
+        let same = format!("diff -r --no-dereference '{source}' '{target}/in'");
+        assert_eq!(self.ok_on("n1", &same), "", "{said:?}");
     }
 
     fn data_that_stayed_are_taken_again(&self) {

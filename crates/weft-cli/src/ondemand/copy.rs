@@ -3,13 +3,14 @@
 use super::crew::{ANSWER_WITHIN, Crew, Host, WORK_WITHIN, hosts};
 use super::deal::deal;
 use super::known::Known;
-use super::message::{Copied, Entry, Request};
+use super::message::{Copied, CopyPath, Entry, Request};
 use super::remote::{HostError, Wait};
+use super::script::How;
 use crate::error::CliError;
 use crate::output::{Output, note};
 use crate::size::Size;
 use serde::Serialize;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -65,14 +66,16 @@ type Portions = Mutex<VecDeque<Vec<usize>>>;
 /// Files and folders of a copy.
 #[derive(Default)]
 struct Tree {
-    files: Vec<(PathBuf, PathBuf)>,
+    files: Vec<(CopyPath, CopyPath)>,
     sizes: Vec<u64>,
-    folders: Vec<(PathBuf, PathBuf)>,
+    folders: Vec<(CopyPath, CopyPath)>,
+    /// Where the files go to.
+    targets: BTreeSet<PathBuf>,
 }
 
 pub(super) fn copy(copy: &Copy, interrupted: &AtomicBool, output: Output) -> Result<(), CliError> {
     let mut crew = Crew::new(&copy.known.hosts, interrupted);
-    crew.find(&copy.known, &copy.token, true);
+    crew.find(&copy.known, &copy.token, How::Shared);
     crew.check_one()?;
     for failed in crew.failed() {
         note(&format!("warning: {} takes no part: {}", failed.host, failed.reason));
@@ -122,7 +125,8 @@ pub(super) fn copy(copy: &Copy, interrupted: &AtomicBool, output: Output) -> Res
 /// Has one host list what there is, and make folders and links; another one if that cannot.
 fn find(copy: &Copy, crew: &mut Crew, report: &Mutex<Report>) -> Option<Tree> {
     let wait = crew.wait(WORK_WITHIN);
-    let list = Request::List { sources: copy.sources.clone(), target: copy.target.clone() };
+    let sources = copy.sources.iter().cloned().map(CopyPath).collect();
+    let list = Request::List { sources, target: CopyPath(copy.target.clone()) };
     for host in crew.hosts.iter_mut().filter(|host| host.is_here()) {
         let session = host.session.as_mut()?;
         let (mut tree, mut found) = (Tree::default(), Vec::new());
@@ -144,6 +148,10 @@ fn find(copy: &Copy, crew: &mut Crew, report: &Mutex<Report>) -> Option<Tree> {
 
 fn take(entry: Entry, tree: &mut Tree, report: &mut Report) {
     match entry {
+        // Two hosts at work on one file would be in each other's way.
+        Entry::File { to, .. } if !tree.targets.insert(to.0.clone()) => {
+            report.error(format!("{}: several sources would become this file", CopyPath::shown(&to.0)));
+        }
         Entry::File { from, to, bytes } => {
             tree.files.push((from, to));
             tree.sizes.push(bytes);
@@ -222,7 +230,7 @@ fn copy_portion(
 /// Has all be written, and gives folders their modes and times.
 fn finish(copy: &Copy, crew: &mut Crew, tree: Tree, report: &Mutex<Report>) {
     let before: Vec<String> = crew.failed().into_iter().map(|failed| failed.host).collect();
-    crew.ask_all::<()>(&Request::Sync { target: copy.target.clone() }, FILE_WITHIN);
+    crew.ask_all::<()>(&Request::Sync { target: CopyPath(copy.target.clone()) }, FILE_WITHIN);
     let mut errors: Vec<String> = Vec::new();
     for failed in crew.failed().into_iter().filter(|failed| !before.contains(&failed.host)) {
         errors.push(format!("{}: {}", failed.host, failed.reason));

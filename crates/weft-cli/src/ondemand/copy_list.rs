@@ -1,13 +1,13 @@
 //! What a copy consists of, found on one host: files, folders and links below the sources.
 
-use super::message::Entry;
+use super::message::{CopyPath, Entry};
 use super::on_host::Work;
 use crate::error::CliError;
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, symlink};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, lchown, symlink};
 use std::path::{Path, PathBuf};
 
 /// Entries of a line.
@@ -20,10 +20,10 @@ struct Lister<'a> {
 
 /// Lists what is below the sources, and makes its folders and links below the target. A source goes to the
 /// target under its own name; one that ends with a slash, its contents do.
-pub(super) fn list(work: &Work<'_>, sources: &[PathBuf], target: &Path) -> Result<(), CliError> {
+pub(super) fn list(work: &Work<'_>, sources: &[CopyPath], target: &Path) -> Result<(), CliError> {
     fs::create_dir_all(target).map_err(CliError::file("create the folder", target))?;
     let mut lister = Lister { work, waiting: Vec::new() };
-    for source in sources {
+    for CopyPath(source) in sources {
         work.check()?;
         let is_contents = source.as_os_str().as_bytes().ends_with(b"/");
         let to = match (source.file_name(), is_contents) {
@@ -31,7 +31,7 @@ pub(super) fn list(work: &Work<'_>, sources: &[PathBuf], target: &Path) -> Resul
             (Some(name), false) => target.join(name),
         };
         if target.starts_with(source) {
-            let what = format!("{} cannot be copied into itself", source.display());
+            let what = format!("{} cannot be copied into itself", CopyPath::shown(source));
             lister.push(Entry::Error { what });
             continue;
         }
@@ -65,16 +65,15 @@ impl Lister<'_> {
             self.work.check()?;
             match self.take_one(&from, &to) {
                 Ok(below) => waiting.extend(below),
-                Err(error) => self.push(Entry::Error { what: format!("{}: {error}", from.display()) }),
+                Err(error) => {
+                    self.push(Entry::Error { what: format!("{}: {error}", CopyPath::shown(&from)) });
+                }
             }
         }
         Ok(())
     }
 
     fn take_one(&mut self, from: &Path, to: &Path) -> io::Result<Vec<(PathBuf, PathBuf)>> {
-        if from.to_str().is_none() || to.to_str().is_none() {
-            return Err(io::Error::other("its name is not UTF-8, which this copy needs"));
-        }
         let found = fs::symlink_metadata(from)?;
         if found.is_dir() {
             // Files are put in before it gets its own mode.
@@ -82,7 +81,7 @@ impl Lister<'_> {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists && to.is_dir() => {}
                 made => made?,
             }
-            self.push(Entry::Folder { from: from.to_owned(), to: to.to_owned() });
+            self.push(Entry::Folder { from: CopyPath(from.to_owned()), to: CopyPath(to.to_owned()) });
             let below = fs::read_dir(from)?.map(|entry| {
                 let name = entry?.file_name();
                 Ok((from.join(&name), to.join(&name)))
@@ -95,9 +94,15 @@ impl Lister<'_> {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => replace_link(&names, to)?,
                 made => made?,
             }
+            // Only root may give links away.
+            match lchown(to, Some(found.uid()), Some(found.gid())) {
+                Err(error) if error.kind() != io::ErrorKind::PermissionDenied => return Err(error),
+                _ => {}
+            }
             self.push(Entry::Link {});
         } else if found.is_file() {
-            self.push(Entry::File { from: from.to_owned(), to: to.to_owned(), bytes: found.len() });
+            let (from, to) = (CopyPath(from.to_owned()), CopyPath(to.to_owned()));
+            self.push(Entry::File { from, to, bytes: found.len() });
         } else {
             return Err(io::Error::other("it is neither file, folder nor symbolic link"));
         }
@@ -109,7 +114,8 @@ impl Lister<'_> {
 fn replace_link(names: &Path, at: &Path) -> io::Result<()> {
     let found = fs::symlink_metadata(at)?;
     if !found.is_symlink() {
-        return Err(io::Error::other(format!("{} is there, and no symbolic link", at.display())));
+        let at = CopyPath::shown(at);
+        return Err(io::Error::other(format!("{at} is there, and no symbolic link")));
     }
     if fs::read_link(at)? == names {
         return Ok(());

@@ -5,7 +5,7 @@ use super::known::Known;
 use super::message::Request;
 use super::plan::Facts;
 use super::remote::{HostError, Session, Wait, at_once};
-use super::script::{FOLDER, Scene};
+use super::script::{FOLDER, How, Scene};
 use crate::error::CliError;
 use crate::output::note;
 use serde::Serialize;
@@ -127,13 +127,13 @@ impl<'a> Crew<'a> {
     }
 
     /// Connects to what a start has left on each host. Hosts without anything of it are marked.
-    pub(super) fn find(&mut self, known: &Known, token: &str, share: bool) {
+    pub(super) fn find(&mut self, known: &Known, token: &str, how: How) {
         let wait = self.wait(ANSWER_WITHIN);
         self.each(
             |_| true,
             |_, host| {
                 let scene = Scene { token, host: &host.name, path: &known.path, id: &known.id, named: "" };
-                let mut session = Session::open(&known.ssh, &host.name, token, &scene.find(share))?;
+                let mut session = Session::open(&known.ssh, &host.name, token, &scene.find(how))?;
                 let found = await_program(&mut session, host, wait);
                 host.session = Some(session);
                 found

@@ -169,11 +169,16 @@ pub(super) async fn ask_status(manager: &str) -> Option<FabricStatus> {
 
 /// Asks a manager.
 pub(super) async fn ask(manager: &str, request: &ApiRequest) -> Result<ApiAnswer, CliError> {
+    Connection::open(&place_of(manager)?).await?.ask(request).await
+}
+
+/// Where a fabric is, by the address of its manager.
+pub(super) fn place_of(manager: &str) -> Result<FabricPlace, CliError> {
     let addr = manager.parse().map_err(|error: weft_rt::ParseAddrError| CliError::Failed {
         message: format!("the manager's address '{manager}' is none: {error}"),
         hint: "the record of this host is damaged".into(),
     })?;
-    Connection::open(&FabricPlace::Address(addr)).await?.ask(request).await
+    Ok(FabricPlace::Address(addr))
 }
 
 /// Whether a process of the file system runs.

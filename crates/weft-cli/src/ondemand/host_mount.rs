@@ -81,6 +81,18 @@ pub(super) async fn unmount(work: &Work<'_>, force: bool, discard: bool) -> Resu
     end_member(work.place, "mount").await
 }
 
+/// Fails where the file system is not mounted, or its mount does not answer: files that are written there
+/// would be on a disk of this host.
+pub(super) fn check_mounted(at: &Path) -> Result<(), CliError> {
+    match is_mounted(at) && answers(at) {
+        true => Ok(()),
+        false => Err(CliError::Failed {
+            message: format!("the file system is not mounted at {} here, or does not answer", at.display()),
+            hint: "`weft ondemand status` says how hosts are".into(),
+        }),
+    }
+}
+
 /// Processes, for people.
 pub(super) fn shown(users: &[User]) -> String {
     const NAMED: usize = 8;

@@ -45,8 +45,9 @@ pub(super) async fn prepare(work: &Work<'_>, asked: Prepare) -> Result<Prepared,
     match &earlier {
         Some(earlier) => record = HostRecord { listen: String::new(), ..earlier.clone() },
         None => {
-            record.made_path = place.0.join("made-path").exists();
-            record.made_mountpoint = !record.mountpoint.exists();
+            let there = record.mountpoint.ancestors().find(|path| path.exists());
+            let above = there.filter(|there| *there != record.mountpoint).map(Path::to_owned);
+            record.above_mountpoint = above;
         }
     }
     let mut ports = FreePorts { address, next: asked.ports.0, last: asked.ports.1 };

@@ -1,11 +1,12 @@
 //! What a host knows of the fabric, and asks of its manager.
 
-use super::host_member::{ask, ask_status, runs};
+use super::host_member::{ask, ask_status, place_of, runs};
 use super::host_mount::{answers, is_mounted};
 use super::message::{FabricWord, HostStatus};
 use super::on_host::Work;
 use super::record::FILE_SYSTEM;
 use crate::error::CliError;
+use crate::files::{own_ids, own_root};
 use crate::local::free_bytes;
 use std::time::Duration;
 use weft_api::{ApiAnswer, ApiRequest, Health};
@@ -47,12 +48,15 @@ pub(super) async fn create(
         failure_domain: Default::default(),
         dry_run: false,
     };
-    match timeout(CREATE_MAX, ask(&manager, &request)).await {
-        Ok(done) => done.map(drop),
-        Err(_) => Err(CliError::Failed {
-            message: format!("the manager has not created it within {} s", CREATE_MAX.as_secs()),
-            hint: "its log says more".into(),
-        }),
+    let created = timeout(CREATE_MAX, ask(&manager, &request)).await;
+    created.map_err(|_| CliError::Failed {
+        message: format!("the manager has not created it within {} s", CREATE_MAX.as_secs()),
+        hint: "its log says more".into(),
+    })??;
+    // The root of a new file system is root's, who is not there to give it away.
+    match own_ids().0 {
+        0 => Ok(()),
+        _ => own_root(&place_of(&manager)?, FILE_SYSTEM).await,
     }
 }
 

@@ -2,8 +2,50 @@
 
 use super::record::HostRecord;
 use serde::{Deserialize, Deserializer, Serialize};
+use std::ffi::OsString;
 use std::net::IpAddr;
-use std::path::PathBuf;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+
+/// A path of files that are copied. In JSON it is a text, or the numbers of its bytes if it is not UTF-8.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "PathInJson", into = "PathInJson")]
+pub(super) struct CopyPath(pub(super) PathBuf);
+
+#[derive(Serialize, Deserialize)]
+#[serde(untagged)]
+enum PathInJson {
+    Text(String),
+    Bytes(Vec<u8>),
+}
+
+impl From<PathInJson> for CopyPath {
+    fn from(path: PathInJson) -> CopyPath {
+        CopyPath(match path {
+            PathInJson::Text(text) => text.into(),
+            PathInJson::Bytes(bytes) => OsString::from_vec(bytes).into(),
+        })
+    }
+}
+
+impl From<CopyPath> for PathInJson {
+    fn from(path: CopyPath) -> PathInJson {
+        match path.0.into_os_string().into_string() {
+            Ok(text) => PathInJson::Text(text),
+            Err(bytes) => PathInJson::Bytes(bytes.into_vec()),
+        }
+    }
+}
+
+impl CopyPath {
+    /// The path for people: a control character in a name, such as a line break, is written as its escape.
+    pub(super) fn shown(path: &Path) -> String {
+        let text = path.to_string_lossy();
+        text.chars()
+            .map(|c| if c.is_control() { c.escape_default().to_string() } else { c.to_string() })
+            .collect()
+    }
+}
 
 /// A request with its number.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -13,6 +55,9 @@ pub(super) struct Asked {
     #[serde(flatten)]
     pub(super) request: Request,
 }
+
+/// The number in the answer to what had none.
+pub(super) const NO_NUMBER: u64 = 0;
 
 /// An answer: one of `ok` and `error` is there.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -76,19 +121,19 @@ pub(super) enum Request {
     },
     /// List what is to be copied, and make its folders and links in the target. Answer: nothing, after lines
     /// `entries` with lists of [`Entry`].
-    List { sources: Vec<PathBuf>, target: PathBuf },
+    List { sources: Vec<CopyPath>, target: CopyPath },
     /// Copy files. Answer: nothing, after a line `copied` with a [`Copied`] for each.
     Copy {
         /// Sources and targets.
-        files: Vec<(PathBuf, PathBuf)>,
+        files: Vec<(CopyPath, CopyPath)>,
         threads: usize,
     },
     /// Have the file system of the target write everything that it has. Answer: nothing.
-    Sync { target: PathBuf },
+    Sync { target: CopyPath },
     /// Give folders the owners, modes and times of their sources. Answer: a list of errors.
     Folders {
         /// Sources and targets, the deepest first.
-        folders: Vec<(PathBuf, PathBuf)>,
+        folders: Vec<(CopyPath, CopyPath)>,
     },
 }
 
@@ -97,9 +142,9 @@ pub(super) enum Request {
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub(super) enum Entry {
     /// A folder, which is made.
-    Folder { from: PathBuf, to: PathBuf },
+    Folder { from: CopyPath, to: CopyPath },
     /// A file, which is not copied yet.
-    File { from: PathBuf, to: PathBuf, bytes: u64 },
+    File { from: CopyPath, to: CopyPath, bytes: u64 },
     /// A symbolic link, which is made.
     Link {},
     /// What cannot be copied, and why.
@@ -197,6 +242,26 @@ pub(super) struct FabricWord {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn paths_of_any_bytes_pass() {
+        let json = |path: &[u8]| {
+            let path = CopyPath(OsString::from_vec(path.to_vec()).into());
+            let json = serde_json::to_string(&path).expect("it serialises");
+            assert_eq!(serde_json::from_str::<CopyPath>(&json).expect("a path"), path);
+            json
+        };
+        assert_eq!(json(b"/a\n\"b"), r#""/a\n\"b""#);
+        assert_eq!(json(b"/\xff"), "[47,255]");
+        assert_eq!(CopyPath::shown(Path::new("/a\nb\u{1b}")), "/a\\nb\\u{1b}");
+        let asked = Asked {
+            n: 1,
+            request: Request::Sync { target: CopyPath(OsString::from_vec(vec![47, 255]).into()) },
+        };
+        let json = serde_json::to_string(&asked).expect("it serialises");
+        let back: Asked = serde_json::from_str(&json).expect("a request");
+        assert_eq!(serde_json::to_string(&back).expect("it serialises"), json);
+    }
 
     #[test]
     fn an_answer_that_is_nothing_is_an_answer() {

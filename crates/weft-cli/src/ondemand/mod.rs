@@ -33,10 +33,10 @@ use crate::output::{Output, note};
 use crate::size::Size;
 use known::{Known, WhichArgs, known, read_hosts};
 use network::Network;
-use plan::{Ports, Wanted, check_apart, copies, host_path};
+use plan::{Ports, Wanted, check_apart, check_plain, copies, host_path};
 use record::Records;
 use remote::Ssh;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -240,7 +240,7 @@ pub(crate) async fn run(command: OndemandCommand, output: Output) -> Result<(), 
         OndemandCommand::Copy(args) => {
             let records = Records::new(args.which.state_dir.as_deref())?;
             for path in args.sources.iter().chain([&args.target]) {
-                absolute(path)?;
+                check_plain(path).map_err(as_hosts_see)?;
             }
             let Some(known) = which(&args.which, args.id.as_deref(), &records)? else {
                 return Err(CliError::Failed {
@@ -265,16 +265,15 @@ fn which(which: &WhichArgs, id: Option<&str>, records: &Records) -> Result<Optio
     Ok(known)
 }
 
-/// A path of hosts, or a refusal.
-fn absolute(path: &Path) -> Result<PathBuf, CliError> {
-    host_path(path)
-        .map_err(|message| CliError::Usage { message, hint: "name it as hosts see it, from / on".into() })
+fn as_hosts_see(message: String) -> CliError {
+    CliError::Usage { message, hint: "name it as hosts see it, from / on".into() }
 }
 
 /// What is to be started, checked as far as no host has to be asked.
 fn started(args: OndemandStartArgs) -> Result<start::Start, CliError> {
     let usage = |message: String, hint: &str| CliError::Usage { message, hint: hint.to_owned() };
-    let (path, mountpoint) = (absolute(&args.path)?, absolute(&args.mountpoint)?);
+    let path = host_path(&args.path).map_err(as_hosts_see)?;
+    let mountpoint = host_path(&args.mountpoint).map_err(as_hosts_see)?;
     check_apart(&path, &mountpoint)
         .map_err(|message| usage(message, "name two folders beside each other"))?;
     let hosts = read_hosts(&args.hosts)?;

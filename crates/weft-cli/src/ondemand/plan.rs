@@ -77,16 +77,26 @@ pub(super) fn copies(asked: Option<u8>, hosts: usize) -> Result<u8, String> {
 /// A path as every host is to understand it.
 ///
 /// # Errors
-/// If it is not absolute, or has `..` in it.
+/// If it is no [plain](check_plain) path of UTF-8, or has control characters: a line of a script, or of what
+/// it says, ends at a line break.
 pub(super) fn host_path(path: &Path) -> Result<PathBuf, String> {
+    check_plain(path)?;
+    match path.to_str() {
+        Some(text) if !text.contains(char::is_control) => Ok(path.components().collect()),
+        _ => Err(format!("{path:?}: hosts need a path of UTF-8 without control characters")),
+    }
+}
+
+/// Refuses a path that is not absolute, or has `..` in it.
+pub(super) fn check_plain(path: &Path) -> Result<(), String> {
     let shown = path.display();
-    if !path.is_absolute() || path.to_str().is_none() {
-        return Err(format!("{shown}: hosts need an absolute path of UTF-8"));
+    if !path.is_absolute() {
+        return Err(format!("{shown}: hosts need an absolute path"));
     }
     if path.components().any(|part| part == Component::ParentDir) {
         return Err(format!("{shown}: a path with '..' may be another one on each host"));
     }
-    Ok(path.components().collect())
+    Ok(())
 }
 
 /// Refuses folders of which one lies in the other.
@@ -107,7 +117,9 @@ pub(super) fn node_names(hosts: &[String]) -> Vec<String> {
             |c: char| if c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-') { c } else { '-' };
         let name: String = host.chars().map(letter).take(NAME_BYTES_MAX).collect();
         let is_fine = name.starts_with(|c: char| c.is_ascii_alphanumeric()) && !taken.contains(&name);
-        let name = if is_fine { name } else { format!("node-{}", index + 1) };
+        let numbered = || (index + 1..).map(|number| format!("node-{number}"));
+        let free = || numbered().find(|name| !taken.contains(name)).expect("numbers do not end");
+        let name = if is_fine { name } else { free() };
         taken.insert(name.clone());
         name
     };
@@ -240,11 +252,8 @@ pub(super) fn complaints(facts: &Facts, wanted: &Wanted) -> Vec<Complaint> {
     if let Some(complaint) = no_room(facts, wanted) {
         complain(false, complaint);
     }
-    if !facts.has_fuse {
-        complain(
-            false,
-            "/dev/fuse is not there: `modprobe fuse`; in a container it has to be allowed".to_owned(),
-        );
+    if let Some(complaint) = no_fuse(facts) {
+        complain(false, complaint);
     }
     if facts.mountpoint_is_file {
         complain(false, format!("MOUNTPOINT {at} is no folder"));
@@ -262,6 +271,20 @@ fn others(facts: &Facts) -> String {
     match facts.other_wefts.is_empty() {
         true => String::new(),
         false => format!(" (there is {})", facts.other_wefts.join(", ")),
+    }
+}
+
+fn no_fuse(facts: &Facts) -> Option<String> {
+    let is_root = facts.uid == Some(0);
+    match (facts.has_fuse, is_root || facts.has_fusermount) {
+        (true, true) => None,
+        (false, _) => Some(
+            "/dev/fuse is not there, or not for this user: `modprobe fuse`; containers need leave for it"
+                .to_owned(),
+        ),
+        (true, false) => {
+            Some("only root may mount, and there is no fusermount3 (package fuse3): install it".to_owned())
+        }
     }
 }
 
@@ -377,6 +400,7 @@ mod tests {
             ),
             (Box::new(|f| f.free_bytes = None), "is not known"),
             (Box::new(|f| f.has_fuse = false), "/dev/fuse is not there"),
+            (Box::new(|f| f.uid = Some(1000)), "there is no fusermount3"),
             (Box::new(|f| f.mountpoint_is_file = true), "MOUNTPOINT /mnt/job is no folder"),
             (
                 Box::new(|f| f.mountpoint_holds = Some("x".into())),
@@ -416,6 +440,7 @@ mod tests {
     fn paths_mean_the_same_on_every_host() {
         assert_eq!(host_path(Path::new("/a//b/./c/")), Ok("/a/b/c".into()));
         assert!(host_path(Path::new("a")).is_err() && host_path(Path::new("/a/../b")).is_err());
+        assert!(host_path(Path::new("/a\nb")).is_err() && check_plain(Path::new("/a\nb")).is_ok());
         let apart = |a: &str, b: &str| check_apart(Path::new(a), Path::new(b)).is_ok();
         assert!(apart("/a", "/ab") && !apart("/a", "/a/b") && !apart("/a/b", "/a") && !apart("/a", "/a"));
     }
@@ -426,6 +451,8 @@ mod tests {
         let names = node_names(&hosts);
         assert_eq!(names[..5], ["n1", "N-2.x_y", "node-3", "node-4", "node-5"]);
         assert_eq!(names[5].len(), 63);
+        let twins = ["node-2", "a@node-2"].map(str::to_owned);
+        assert_eq!(node_names(&twins), ["node-2", "node-3"]);
     }
 
     #[test]

@@ -52,10 +52,8 @@ pub(super) struct HostRecord {
     pub(super) hosts: Vec<String>,
     pub(super) path: PathBuf,
     pub(super) mountpoint: PathBuf,
-    /// PATH did not exist before.
-    pub(super) made_path: bool,
-    /// MOUNTPOINT did not exist before.
-    pub(super) made_mountpoint: bool,
+    /// What was there above MOUNTPOINT, where the start has made MOUNTPOINT.
+    pub(super) above_mountpoint: Option<PathBuf>,
     /// Drive files of the host.
     pub(super) drives: u16,
     pub(super) copies: u8,

@@ -3,7 +3,7 @@
 //! It owns the ssh processes and what is read from them. What a host prints that is not marked with the word
 //! of this command, such as a banner at the login, is passed over.
 
-use super::message::{Answered, Asked, Request};
+use super::message::{Answered, Asked, NO_NUMBER, Request};
 use super::script::SHELL;
 use crate::local::detach_from_terminal;
 use serde::de::DeserializeOwned;
@@ -75,8 +75,9 @@ impl FromStr for Ssh {
 impl Ssh {
     /// The words, as `--ssh` takes them.
     pub(super) fn text(&self) -> String {
-        let quoted = |word: &String| match word.contains(char::is_whitespace) || word.is_empty() {
-            true => format!("'{word}'"),
+        let is_special = |c: char| c.is_whitespace() || matches!(c, '\'' | '"');
+        let quoted = |word: &String| match word.contains(is_special) || word.is_empty() {
+            true => format!("'{}'", word.replace('\'', r#"'"'"'"#)),
             false => word.clone(),
         };
         self.0.iter().map(quoted).collect::<Vec<_>>().join(" ")
@@ -215,7 +216,7 @@ impl Session {
             let answered: Answered =
                 serde_json::from_str(json).map_err(|error| HostError::Unclear(error.to_string()))?;
             // An earlier one that was no longer awaited.
-            if answered.n != self.asked {
+            if answered.n != self.asked && answered.n != NO_NUMBER {
                 continue;
             }
             return match (answered.ok, answered.error) {
@@ -340,8 +341,10 @@ mod tests {
         );
         assert_eq!(words("ssh 'x"), Err(ParseSshError));
         assert_eq!(words("  "), Err(ParseSshError));
-        let ssh: Ssh = "ssh -F 'a b'".parse().expect("words");
-        assert_eq!(ssh.text().parse(), Ok(ssh));
+        for words in [&["ssh", "-F", "a b"][..], &["ssh", "-o", "ProxyCommand=it's \"x\" 'y'", "", "\""]] {
+            let ssh = Ssh(words.iter().map(|word| (*word).to_owned()).collect());
+            assert_eq!(ssh.text().parse(), Ok(ssh));
+        }
     }
 
     /// A stand-in for ssh: it runs the script on this machine, behind a banner.

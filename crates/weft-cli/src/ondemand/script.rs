@@ -47,6 +47,11 @@ finds_weft() { # says which program is there, and sets weft to one that can take
   done
   return 1
 }
+is_own() { # whether this user alone writes to a folder: only then is done what it says
+  [ -d "$1" ] && [ ! -L "$1" ] || return 1
+  set -- $(ls -ldn -- "$1" 2>/dev/null | head -n 1)
+  case ${1:-} in d????-??-*) [ "${3:-}" = "$(id -u)" ] ;; *) return 1 ;; esac
+}
 "#;
 
 /// Looks at a host for a start, and then does what a word on the standard input says.
@@ -55,7 +60,7 @@ looks() {
   say uid "$(id -u)"
   say machine "$(uname -m)"
   say ssh "${SSH_CONNECTION:-}"
-  [ -c /dev/fuse ] && say fuse yes
+  [ -c /dev/fuse ] && [ -w /dev/fuse ] && say fuse yes
   command -v fusermount3 >/dev/null 2>&1 && say fusermount yes
   finds_weft
   if [ -d "$path" ]; then
@@ -94,7 +99,7 @@ looks() {
   say looked
 }
 takes_program() {
-  mkdir -- "$folder/bin" || return 1
+  mkdir -p -- "$folder/bin" && rm -f -- "$folder/bin/weft" || return 1
   say ready
   head -c "$bytes" >"$folder/bin/weft"
   if [ "$(wc -c <"$folder/bin/weft")" -ne "$bytes" ]; then
@@ -113,16 +118,24 @@ claims() {
     said=$(mkdir -p -- "$path" 2>&1) || { say refused "$said"; return 1; }
     made_path=yes
   fi
-  if [ "$resume" = no ]; then
-    said=$(mkdir -- "$folder" 2>&1) || { say taken "$(cat "$folder/host" 2>/dev/null) $said"; return 1; }
-    printf '%s\n' "$host" >"$folder/host" || return 1
-    [ "$made_path" = no ] || : >"$folder/made-path"
+  if [ "$resume" = yes ]; then
+    is_own "$folder" || { say refused "$folder is not a folder that this user alone can write to"; return 1; }
+  elif said=$(mkdir -- "$folder" 2>&1); then
+    made_folder=yes
+    said=$({ printf '%s\n' "$host" >"$folder/host"; } 2>&1) || { say refused "$said"; return 1; }
+    [ "$made_path" = no ] || printf '%s\n' "$above" >"$folder/made-path"
+  elif [ -d "$folder" ]; then
+    say taken "$(cat "$folder/host" 2>/dev/null)"
+    return 1
+  else
+    say refused "$said"
+    return 1
   fi
   case $1 in take) takes_program || return 1 ;; esac
   printf '%s\n' "$weft" >"$folder/program"
 }
 main() {
-  weft='' made_path=no
+  weft='' made_path=no made_folder=no
   say begin
   looks
   read -r word id || return 0
@@ -135,11 +148,10 @@ main() {
     say given-up
   fi
   # Nothing has begun that would have to be ended: then nothing stays.
-  if [ "$resume" = no ] && [ -d "$folder" ] && [ ! -e "$folder/record.json" ] &&
-    [ "$(cat "$folder/host" 2>/dev/null)" = "$host" ]; then
-    [ ! -e "$folder/made-path" ] || made_path=yes
-    rm -rf -- "$folder"
-    [ "$made_path" = no ] || rmdir -- "$path" 2>/dev/null
+  if [ "$made_folder" = yes ] && [ ! -e "$folder/record.json" ]; then rm -rf -- "$folder"; fi
+  if [ "$made_path" = yes ]; then
+    at=$path
+    while [ "$at" != "$above" ] && rmdir -- "$at" 2>/dev/null; do at=$(dirname -- "$at"); done
   fi
 }
 main; exit
@@ -153,23 +165,34 @@ main() {
   if [ -z "$id" ]; then
     count=0
     for entry in "$path"/weft-ondemand-*; do
-      [ -d "$entry" ] || continue
+      is_own "$entry" || continue
       folder=$entry count=$((count + 1))
       say folder "${entry##*/}"
     done
     [ "$count" -eq 1 ] || { [ "$count" -eq 0 ] && say nothing-there || say several; return 0; }
   else
     folder=$path/weft-ondemand-$id
-    [ -d "$folder" ] || { say nothing-there; return 0; }
+    [ -e "$folder" ] || [ -L "$folder" ] || { say nothing-there; return 0; }
+    is_own "$folder" || { say refused "$folder is not a folder that this user alone can write to"; return 0; }
     say folder "weft-ondemand-$id"
   fi
   named=$(head -n 1 "$folder/program" 2>/dev/null)
   finds_weft || { say no-program "$named"; return 0; }
-  if [ "$share" = yes ]; then set -- --share; else set --; fi
-  "$weft" ondemand on-host --token "$token" --folder "$folder" "$@"
+  "$weft" ondemand on-host --token "$token" --folder "$folder" $how
 }
 main; exit
 "#;
+
+/// How a command wants to work on a host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum How {
+    /// Others may be at work there at the same time.
+    Shared,
+    /// After all others.
+    Alone,
+    /// As [`How::Alone`]; another one that does not come to its end is ended.
+    Forced,
+}
 
 /// What a script for a host is made of.
 #[derive(Clone, Copy, Debug)]
@@ -211,10 +234,14 @@ impl Scene<'_> {
         format!("{settings}{SAYS}{START}")
     }
 
-    /// The script of everything that comes after a start. With `share`, others may be at work there, too.
-    pub(super) fn find(&self, share: bool) -> String {
-        let share = if share { "yes" } else { "no" };
-        format!("{}{SAYS}{FIND}", self.settings(&[("share", share.to_owned())]))
+    /// The script of everything that comes after a start.
+    pub(super) fn find(&self, how: How) -> String {
+        let how = match how {
+            How::Shared => "--share",
+            How::Alone => "''",
+            How::Forced => "--force",
+        };
+        format!("{}{SAYS}{FIND}", self.settings(&[("how", how.to_owned())]))
     }
 }
 
@@ -227,6 +254,7 @@ fn escaped(path: &str) -> String {
 mod tests {
     use super::*;
     use std::io::Write;
+    use std::os::unix::fs::PermissionsExt;
     use std::process::{Command, Stdio};
 
     /// What a shell says to a script and what follows it.
@@ -274,12 +302,75 @@ mod tests {
         std::fs::remove_dir_all(dir).expect("removed");
     }
 
+    /// A program that says that it can take part, and then does what is given.
+    fn stand_in(dir: &Path, does: &str) -> String {
+        let program = dir.join("stand-in");
+        let script = format!("#!/bin/sh\n[ \"$3\" = --probe ] && exec echo '{}'\n{does}\n", probe_line());
+        std::fs::write(&program, script).expect("written");
+        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).expect("set");
+        program.display().to_string()
+    }
+
+    #[test]
+    fn a_start_that_ends_before_it_has_a_record_leaves_nothing() {
+        let dir = std::env::temp_dir().join(format!("weft-ondemand-early-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).expect("made");
+        let named = stand_in(&dir, "echo \"$4 serves\"");
+        let path = dir.join("not/there yet");
+        let scene = Scene { token: "@t@", host: "a", path: &path, id: "", named: &named };
+        for shell in [&["sh", "-s"][..], &["bash", "--posix", "-s"], &["busybox", "sh", "-s"]] {
+            let claims = format!("{}claim 7f\n", scene.start(&dir, 5, false));
+            let Some(said) = run(shell, &claims) else { continue };
+            assert!(said.ends_with("@t@ claimed\n@t@ serves\n"), "{shell:?}: {said}");
+            assert!(!dir.join("not").exists(), "{shell:?}: {said}");
+            // The connection ends before the whole program has come.
+            let takes = format!("{}take 7f\nabc", scene.start(&dir, 5, false));
+            let said = run(shell, &takes).expect("there is a shell");
+            assert!(said.contains("refused the program did not arrive whole\n@t@ given-up\n"), "{said}");
+            assert!(!dir.join("not").exists(), "{shell:?}: {said}");
+        }
+        std::fs::create_dir_all(path.join("weft-ondemand-7f")).expect("made");
+        let said = run(&["sh", "-s"], &format!("{}claim 7f\n", scene.start(&dir, 5, false)));
+        assert!(said.is_some_and(|said| said.ends_with("@t@ taken \n@t@ given-up\n")));
+        assert!(path.join("weft-ondemand-7f").exists(), "what another one has made stays");
+        std::fs::remove_dir_all(dir).expect("removed");
+    }
+
+    #[test]
+    fn a_program_that_another_user_names_is_not_run() {
+        let dir = std::env::temp_dir().join(format!("weft-ondemand-others-{}", std::process::id()));
+        let folder = dir.join("weft-ondemand-7f");
+        std::fs::create_dir_all(&folder).expect("made");
+        let named = stand_in(&dir, "echo \"$4 serves $*\"");
+        std::fs::write(folder.join("program"), format!("{named}\n")).expect("written");
+        let find = |id, how| {
+            let scene = Scene { token: "@t@", host: "a", path: &dir, id, named: "" };
+            run(&["sh", "-s"], &scene.find(how)).expect("there is a shell")
+        };
+        let set = |mode| {
+            std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(mode)).expect("set");
+        };
+        set(0o700);
+        for (how, word) in [(How::Alone, ""), (How::Shared, " --share"), (How::Forced, " --force")] {
+            let serves = format!("--folder {}{word}\n", folder.display());
+            assert!(find("", how).ends_with(&serves) && find("7f", how).ends_with(&serves));
+        }
+        set(0o777);
+        assert_eq!(find("", How::Alone), "@t@ begin\n@t@ nothing-there\n");
+        assert!(find("7f", How::Alone).starts_with("@t@ begin\n@t@ refused /"));
+        std::fs::rename(&folder, dir.join("elsewhere")).expect("moved");
+        std::os::unix::fs::symlink(dir.join("elsewhere"), &folder).expect("made");
+        assert_eq!(find("", How::Alone), "@t@ begin\n@t@ nothing-there\n");
+        assert!(find("7f", How::Alone).contains("@t@ refused /"));
+        std::fs::remove_dir_all(dir).expect("removed");
+    }
+
     #[test]
     fn the_script_that_looks_for_a_start_finds_none() {
         let dir = std::env::temp_dir().join(format!("weft-ondemand-none-{}", std::process::id()));
         for id in ["", "7"] {
             let scene = Scene { token: "@t@", host: "a", path: &dir, id, named: "" };
-            let said = run(&["sh", "-s"], &scene.find(false)).expect("there is a shell");
+            let said = run(&["sh", "-s"], &scene.find(How::Alone)).expect("there is a shell");
             assert_eq!(said, "@t@ begin\n@t@ nothing-there\n");
         }
     }

@@ -4,6 +4,7 @@ use super::crew::{ANSWER_WITHIN, Crew, Failed, Host, hosts, list};
 use super::known::Known;
 use super::message::{FabricWord, HostStatus, Request};
 use super::record::{Records, StartRecord};
+use super::script::How;
 use crate::error::CliError;
 use crate::output::Output;
 use crate::paint::{Paint, Tone};
@@ -46,7 +47,7 @@ pub(super) fn status(
     output: Output,
 ) -> Result<(), CliError> {
     let mut crew = Crew::new(&known.hosts, interrupted);
-    crew.find(known, token, true);
+    crew.find(known, token, How::Shared);
     crew.check_one()?;
     let all: Vec<(usize, HostStatus)> = crew.ask_all(&Request::Status { fabric: false }, ANSWER_WITHIN);
     // One host after the other, until one reaches the manager.

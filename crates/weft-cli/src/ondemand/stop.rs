@@ -7,6 +7,7 @@ use super::host_mount::shown;
 use super::known::Known;
 use super::message::{Left, Request, User};
 use super::record::{HostRecord, Phase, Records};
+use super::script::How;
 use crate::error::CliError;
 use crate::output::{Output, note};
 use serde::Serialize;
@@ -39,7 +40,7 @@ struct Stopped {
 pub(super) fn stop(stop: &Stop, interrupted: &AtomicBool, output: Output) -> Result<(), CliError> {
     let known = &stop.known;
     let mut crew = Crew::new(&known.hosts, interrupted);
-    crew.find(known, &stop.token, false);
+    crew.find(known, &stop.token, if stop.force { How::Forced } else { How::Alone });
     crew.check_one()?;
     let records: Vec<(usize, Option<HostRecord>)> = crew.ask_all(&Request::Record {}, ANSWER_WITHIN);
     let manager = records.iter().find(|(_, record)| record.as_ref().is_some_and(HostRecord::has_manager));
