@@ -3,7 +3,7 @@
 # the feature `weft` (sbatch --constraint=weft). It runs on the machine of slurmctld, once for each job, before that
 # starts; if it fails, the job does not start. slurm-epilog.sh ends the file system again.
 #
-# Adapt: the folders, and a key with which the user of slurmctld reaches the hosts as root.
+# Keep both in one folder. Adapt: the folders, and a key with which the user of slurmctld reaches the hosts as root.
 set -eu
 case ${SLURM_JOB_CONSTRAINTS:-} in *weft*) ;; *) exit 0 ;; esac
 

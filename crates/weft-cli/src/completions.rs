@@ -82,6 +82,8 @@ fn shown_argument(argument: &clap::Arg) -> clap::Arg {
         .action(argument.get_action().clone())
         .value_parser(argument.get_value_parser().clone())
         .value_hint(argument.get_value_hint())
+        // Behind an argument of several values, clap takes another one only if it is required.
+        .required(argument.is_positional() && argument.is_required_set())
         .help(argument.get_help().cloned().unwrap_or_default());
     if let Some(long) = argument.get_long() {
         kept = kept.long(long.to_owned());

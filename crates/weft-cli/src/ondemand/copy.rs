@@ -140,7 +140,10 @@ fn find(copy: &Copy, crew: &mut Crew, report: &Mutex<Report>) -> Option<Tree> {
                 found.into_iter().for_each(|entry| take(entry, &mut tree, &mut report));
                 return Some(tree);
             }
-            Err(error) => host.failure = Some(error),
+            Err(error) => {
+                note(&format!("warning: {} takes no part: {error}", host.name));
+                host.failure = Some(error);
+            }
         }
     }
     None
@@ -170,7 +173,7 @@ fn copy_files(copy: &Copy, crew: &mut Crew, tree: &Tree, report: &Mutex<Report>)
     let here = crew.hosts.iter().filter(|host| host.is_here()).count();
     let portions: Portions = Mutex::new(deal(&tree.sizes, here));
     let wait = crew.wait(FILE_WITHIN);
-    let mut failed = crew.failed().len();
+    let mut known = crew.failed();
     // Once more where a host has failed when the others had nothing left to do.
     while crew.hosts.iter().any(Host::is_here) && portions.lock().is_ok_and(|portions| !portions.is_empty()) {
         // The lock is held for this only: as the condition of a loop, it would be held while a host copies.
@@ -187,10 +190,11 @@ fn copy_files(copy: &Copy, crew: &mut Crew, tree: &Tree, report: &Mutex<Report>)
             }
             Ok(())
         });
-        for failed in crew.failed().iter().skip(failed) {
+        let failed = crew.failed();
+        for failed in failed.iter().filter(|failed| !known.contains(failed)) {
             note(&format!("warning: {} takes no part any more: {}", failed.host, failed.reason));
         }
-        failed = crew.failed().len();
+        known = failed;
     }
     portions.into_inner().unwrap_or_else(PoisonError::into_inner).iter().map(Vec::len).sum()
 }

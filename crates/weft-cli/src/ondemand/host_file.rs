@@ -141,7 +141,12 @@ fn check_name(name: &str) -> Result<(), String> {
     let is_allowed = |c: char| c.is_alphanumeric() || matches!(c, '.' | '-' | '_' | ':' | '@' | '%');
     match name.chars().find(|c| !is_allowed(*c)) {
         Some(found) => Err(format!("'{name}' is no name of a host: it has '{found}'")),
-        None if name.starts_with(['-', '@', '.', ':']) || name.contains("@-") || name.ends_with('@') => {
+        None if name.is_empty()
+            || name.starts_with(['-', '@', '.'])
+            || name.starts_with(':') && !name.starts_with("::")
+            || name.contains("@-")
+            || name.ends_with('@') =>
+        {
             Err(format!("'{name}' is no name of a host"))
         }
         None => Ok(()),
@@ -182,6 +187,8 @@ mod tests {
             ("a b\n", "line 1: 'b' behind 'a'"),
             ("a\n-oProxyCommand=x\n", "line 2: '-oProxyCommand=x' is no name of a host: it has '='"),
             ("a\n-l\n", "line 2: '-l' is no name of a host"),
+            (":4", "'' is no name of a host"),
+            (":x", "':x' is no name of a host"),
             ("root@-l", "line 1: 'root@-l' is no name of a host"),
             ("a;b", "it has ';'"),
             ("a$(x)", "it has '$'"),

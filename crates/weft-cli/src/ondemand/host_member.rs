@@ -2,6 +2,7 @@
 //!
 //! Each is recorded by its number, its start and its boot, so that no other process is ever ended for it.
 
+use super::host_drives::paths;
 use super::host_prepare::run;
 use super::on_host::{Place, Work};
 use crate::connection::Connection;
@@ -122,8 +123,8 @@ pub(super) async fn start_node(work: &Work<'_>, manager: &str) -> Result<(), Cli
     command.args(["node", "run", "--name", &record.node, "--listen", &record.listen]);
     command.args(["--manager", manager, "--fabric-id", &record.fabric.to_string()]);
     command.arg("--log-file").arg(place.log_file("node"));
-    for number in 1..=record.drives {
-        command.arg("--drive").arg(place.drive(number));
+    for path in paths(place, &record) {
+        command.arg("--drive").arg(path);
     }
     let mut member = Member::start(work, "node", command)?;
     let began = now();

@@ -1,17 +1,18 @@
-//! What a host makes before anything of it runs: its folder, its record and its drives.
+//! What a host makes before anything of it runs: its record, its folders and its drives.
 //!
 //! It owns the choice of address and ports, and whether there is room.
 
+use super::host_drives::{format, paths, size};
 use super::message::{Prepare, Prepared};
 use super::on_host::{Place, Undo, Work};
 use super::record::{HostRecord, Phase, write};
 use crate::error::CliError;
-use crate::local::{free_bytes, program};
+use crate::local::free_bytes;
 use crate::size::Size;
 use std::fs;
 use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{self, Command, Stdio};
 use weft_types::limits::DRIVE_BYTES_MIN;
 
 /// What the file system below PATH keeps for its own records of large files, and what logs may take.
@@ -39,8 +40,8 @@ pub(super) async fn prepare(work: &Work<'_>, asked: Prepare) -> Result<Prepared,
     work.undo.set(if asked.resume { Undo::Stop } else { Undo::Remove });
     let address = address(&asked)?;
     let bytes = match &earlier {
-        Some(_) => fs::metadata(place.drive(1)).map_err(CliError::file("find", place.drive(1)))?.len(),
-        None => drive_bytes(&asked, &place.0)?,
+        None if record.devices.is_empty() => drive_bytes(&asked, &place.0)?,
+        _ => 0,
     };
     match &earlier {
         Some(earlier) => record = HostRecord { listen: String::new(), ..earlier.clone() },
@@ -63,16 +64,14 @@ pub(super) async fn prepare(work: &Work<'_>, asked: Prepare) -> Result<Prepared,
     }
     write(&place.record_file(), &record)?;
     if earlier.is_none() {
-        for number in 1..=record.drives {
-            work.check()?;
-            format(place, number, bytes, &record, asked.sparse)?;
-        }
+        format(work, &record, bytes, asked.sparse)?;
     }
+    let sizes = paths(place, &record).iter().map(|path| size(path)).collect::<Result<Vec<u64>, _>>()?;
     if !record.mountpoint.exists() {
         let path = &record.mountpoint;
         fs::create_dir_all(path).map_err(CliError::file("create the folder", path))?;
     }
-    Ok(Prepared { address, drive_bytes: bytes })
+    Ok(Prepared { address, drives: sizes.len(), bytes: sizes.iter().sum() })
 }
 
 /// The record of an earlier start, whose data are to be used.
@@ -189,24 +188,21 @@ fn drive_bytes(asked: &Prepare, folder: &Path) -> Result<u64, CliError> {
     Ok(bytes)
 }
 
-fn format(place: &Place, number: u16, bytes: u64, record: &HostRecord, sparse: bool) -> Result<(), CliError> {
-    let mut command = program()?;
-    command.args(["drive", "format"]).arg(place.drive(number));
-    command.args(["--fabric-id", &record.fabric.to_string(), "--size", &bytes.to_string(), "--parts", "1"]);
-    if sparse {
-        command.arg("--sparse");
-    }
-    run(command, "a drive cannot be made")
+/// Runs a command of this program to its end, whatever that is.
+pub(super) fn output_of(mut command: Command, what: &str) -> Result<process::Output, CliError> {
+    command.stdin(Stdio::null()).output().map_err(|error| CliError::Failed {
+        message: format!("{what}: {error}"),
+        hint: "check that weft can be started there".into(),
+    })
 }
 
-/// Runs a command of this program to its end.
-pub(super) fn run(mut command: Command, what: &str) -> Result<(), CliError> {
+/// Runs a command of this program, and fails if that does.
+pub(super) fn run(command: Command, what: &str) -> Result<(), CliError> {
     let failed = |reason: String, hint: &str| CliError::Failed {
         message: format!("{what}: {reason}"),
         hint: hint.to_owned(),
     };
-    let done = command.stdin(Stdio::null()).output();
-    let done = done.map_err(|error| failed(error.to_string(), "check that weft can be started there"))?;
+    let done = output_of(command, what)?;
     if done.status.success() {
         return Ok(());
     }

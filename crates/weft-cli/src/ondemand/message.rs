@@ -190,8 +190,9 @@ pub(super) struct Prepare {
 pub(super) struct Prepared {
     /// Where its node will listen.
     pub(super) address: IpAddr,
-    /// Bytes of each drive.
-    pub(super) drive_bytes: u64,
+    pub(super) drives: usize,
+    /// Bytes of all of them.
+    pub(super) bytes: u64,
 }
 
 /// What could not be undone or ended, for people; empty if there is nothing.

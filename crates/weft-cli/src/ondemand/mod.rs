@@ -9,6 +9,7 @@ mod copy_files;
 mod copy_list;
 mod crew;
 mod deal;
+mod host_drives;
 mod host_file;
 mod host_member;
 mod host_mount;
@@ -115,6 +116,9 @@ pub struct OndemandStartArgs {
     #[arg(long = "hosts", short = 'n', value_name = "FILE")]
     pub hosts: PathBuf,
     /// The folder on each host for the data, on a disk of its own host; made where it is missing
+    ///
+    /// Where it holds block devices, or links to them, and nothing else, these are the drives: they have to
+    /// be empty, and `stop --delete` empties them again. Elsewhere drives are files in it.
     #[arg(long, short = 'd', value_name = "PATH")]
     pub path: PathBuf,
     /// The folder on each host at which the file system is mounted; made where it is missing

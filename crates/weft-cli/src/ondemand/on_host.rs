@@ -4,6 +4,7 @@
 //! It owns the order in which requests are carried out, and what happens when the connection breaks: a start
 //! that has not come to its end is undone.
 
+use super::host_drives::give_back;
 use super::host_member::{end_member, start_manager, start_node};
 use super::host_mount::{check_mounted, mount, unmount, users};
 use super::host_prepare::prepare;
@@ -84,10 +85,6 @@ impl Place {
 
     pub(super) fn store(&self) -> PathBuf {
         self.0.join("manager/map.redb")
-    }
-
-    pub(super) fn drive(&self, number: u16) -> PathBuf {
-        self.0.join(format!("drive-{number}.img"))
     }
 
     pub(super) fn record(&self) -> Result<HostRecord, CliError> {
@@ -377,6 +374,9 @@ fn remove(place: &Place) -> Result<(), CliError> {
         bytes.pop_if(|last| *last == b'\n');
         PathBuf::from(OsString::from_vec(bytes))
     });
+    if let Some(record) = &record {
+        give_back(place, record)?;
+    }
     // Before anything of it is gone: what remains of a removal that is cut off has no record, and no data.
     let _ = fs::remove_file(place.record_file());
     fs::remove_dir_all(&place.0).map_err(CliError::file("remove", &place.0))?;

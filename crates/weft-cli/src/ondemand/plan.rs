@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::path::{Component, Path, PathBuf};
 use std::str::FromStr;
-use weft_types::limits::{COPIES_MAX, DRIVE_BYTES_MIN, NAME_BYTES_MAX};
+use weft_types::limits::{COPIES_MAX, DRIVE_BYTES_MIN, DRIVES_PER_TARGET_MAX, NAME_BYTES_MAX};
 
 /// What the file system below PATH has to have free beside the drives.
 const SPARE_BYTES: u64 = 64 << 20;
@@ -148,6 +148,8 @@ pub(super) struct Facts {
     pub(super) free_bytes: Option<u64>,
     /// A name in PATH that is none of ours.
     pub(super) foreign: Option<String>,
+    /// Names of block devices in PATH.
+    pub(super) devices: Vec<String>,
     /// Folders of file systems on demand in PATH, with their states.
     pub(super) ondemand: Vec<(String, String)>,
     pub(super) mountpoint_is_folder: bool,
@@ -175,6 +177,7 @@ impl Facts {
             ("path", "writable") => self.path_is_writable = true,
             ("above", _) => self.above_is_writable = true,
             ("free", _) => self.free_bytes = rest.parse::<u64>().ok().and_then(|kib| kib.checked_mul(1024)),
+            ("device", _) => self.devices.push(rest.to_owned()),
             ("foreign", _) => self.foreign = Some(rest.to_owned()),
             ("ondemand", _) => {
                 let (name, state) = rest.split_once(' ').unwrap_or((rest, "unknown"));
@@ -187,6 +190,14 @@ impl Facts {
             _ => return false,
         }
         true
+    }
+
+    /// How many drives it is to have: the devices that are there, or as many files as are wanted.
+    pub(super) fn drives(&self, wanted: &Wanted) -> u16 {
+        match self.devices.len() {
+            0 => wanted.drives,
+            devices => devices.try_into().unwrap_or(u16::MAX),
+        }
     }
 
     /// Whether the program has to be copied there.
@@ -249,6 +260,13 @@ pub(super) fn complaints(facts: &Facts, wanted: &Wanted) -> Vec<Complaint> {
             ),
         ),
     }
+    if facts.devices.len() > DRIVES_PER_TARGET_MAX {
+        let count = facts.devices.len();
+        complain(
+            false,
+            format!("PATH {path} holds {count} devices, at most {DRIVES_PER_TARGET_MAX} are used"),
+        );
+    }
     if let Some(complaint) = no_room(facts, wanted) {
         complain(false, complaint);
     }
@@ -298,7 +316,11 @@ fn no_room(facts: &Facts, wanted: &Wanted) -> Option<String> {
         // Said once, before any host is asked.
         return None;
     }
-    let needed = if wanted.sparse || wanted.resume { 0 } else { wanted.size.unwrap_or(least) };
+    let needed = if wanted.sparse || wanted.resume || !facts.devices.is_empty() {
+        0
+    } else {
+        wanted.size.unwrap_or(least)
+    };
     let needed = needed.saturating_add(if wanted.resume { 0 } else { SPARE_BYTES });
     (free < needed).then(|| {
         format!("PATH {path} has too little room: {} are free, {} are needed", Size(free), Size(needed))
@@ -306,7 +328,12 @@ fn no_room(facts: &Facts, wanted: &Wanted) -> Option<String> {
 }
 
 /// Who does what in which order, for people.
-pub(super) fn steps(hosts: &[String], wanted: &Wanted, without_program: usize) -> Vec<String> {
+pub(super) fn steps(
+    hosts: &[String],
+    wanted: &Wanted,
+    without_program: usize,
+    with_devices: usize,
+) -> Vec<String> {
     let (count, first) = (hosts.len(), &hosts[0]);
     let at = wanted.mountpoint.display();
     let all = if count == 1 { "1 host".to_owned() } else { format!("{count} hosts") };
@@ -321,6 +348,10 @@ pub(super) fn steps(hosts: &[String], wanted: &Wanted, without_program: usize) -
         }
         (false, None) => format!("make {} drives on each, of 80 % of what is free", wanted.drives),
     });
+    if with_devices > 0 && !wanted.resume {
+        steps
+            .push(format!("format the devices in PATH instead on {with_devices} of them, if they are empty"));
+    }
     steps.push(format!("start the manager on {first}"));
     steps.push(format!("start a node on {all}"));
     steps.push(format!("create the file system, with {} copies on different hosts", wanted.copies));
@@ -377,6 +408,12 @@ mod tests {
         assert_eq!(said(|_| {}, &wanted()), "");
         assert_eq!(fit().address, Some([10, 0, 0, 1].into()));
         assert_eq!(said(|f| f.path_is_folder = false, &wanted()), "", "it is made");
+        let devices = |f: &mut Facts| {
+            f.devices = vec!["nvme0".into(), "nvme1".into()];
+            f.free_bytes = Some(100 << 20);
+            assert_eq!((f.drives(&wanted()), fit().drives(&wanted())), (2, 1));
+        };
+        assert_eq!(said(devices, &wanted()), "", "devices have room of their own");
         let mut other = Vec::new();
         for (change, says) in [
             (
@@ -389,6 +426,7 @@ mod tests {
                 "PATH /local does not exist",
             ),
             (Box::new(|f| (f.path_is_folder, f.path_is_file) = (false, true)), "PATH /local is no folder"),
+            (Box::new(|f| f.devices = vec!["sda".into(); 65]), "holds 65 devices, at most 64"),
             (Box::new(|f| f.foreign = Some("thesis.tex".into())), "refused: PATH /local holds 'thesis.tex'"),
             (
                 Box::new(|f| f.ondemand.push(("weft-ondemand-7".into(), "running".into()))),

@@ -54,8 +54,10 @@ pub(super) struct HostRecord {
     pub(super) mountpoint: PathBuf,
     /// What was there above MOUNTPOINT, where the start has made MOUNTPOINT.
     pub(super) above_mountpoint: Option<PathBuf>,
-    /// Drive files of the host.
+    /// Drives of the host.
     pub(super) drives: u16,
+    /// Names in PATH of the block devices that are its drives; empty where these are files.
+    pub(super) devices: Vec<String>,
     pub(super) copies: u8,
     /// Where its node listens, as IP:PORT.
     pub(super) listen: String,

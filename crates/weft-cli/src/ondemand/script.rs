@@ -75,7 +75,9 @@ looks() {
           state=$(sed -n 's/.*"state": *"\([a-z]*\)".*/\1/p' "$entry/record.json" 2>/dev/null | head -n 1)
           say ondemand "$name ${state:-unknown}"
           ;;
-        *) say foreign "$name"; break ;;
+        *)
+          if [ -b "$entry" ]; then say device "$name"; else say foreign "$name"; break; fi
+          ;;
       esac
     done
   elif [ -e "$path" ] || [ -L "$path" ]; then
@@ -253,19 +255,32 @@ fn escaped(path: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::Write;
+    use std::io::{BufRead, BufReader, Read, Write};
     use std::os::unix::fs::PermissionsExt;
     use std::process::{Command, Stdio};
 
-    /// What a shell says to a script and what follows it.
+    /// What a shell says to a script.
     fn run(shell: &[&str], script: &str) -> Option<String> {
+        talk(shell, script, "")
+    }
+
+    /// What a shell says to a script, and to what is sent once it has looked around: a shell may read more
+    /// than its script.
+    fn talk(shell: &[&str], script: &str, then: &str) -> Option<String> {
         let mut command = Command::new(shell[0]);
         command.args(&shell[1..]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().ok()?;
-        child.stdin.take()?.write_all(script.as_bytes()).ok()?;
+        let mut stdin = child.stdin.take()?;
+        stdin.write_all(script.as_bytes()).ok()?;
+        let mut said = String::new();
+        let mut out = BufReader::new(child.stdout.take()?);
+        while !then.is_empty() && !said.ends_with("looked\n") && out.read_line(&mut said).ok()? > 0 {}
+        stdin.write_all(then.as_bytes()).ok()?;
+        drop(stdin);
+        out.read_to_string(&mut said).ok()?;
         let output = child.wait_with_output().ok()?;
         assert_eq!(String::from_utf8_lossy(&output.stderr), "", "{shell:?}");
-        Some(String::from_utf8_lossy(&output.stdout).into_owned())
+        Some(said)
     }
 
     #[test]
@@ -319,18 +334,17 @@ mod tests {
         let path = dir.join("not/there yet");
         let scene = Scene { token: "@t@", host: "a", path: &path, id: "", named: &named };
         for shell in [&["sh", "-s"][..], &["bash", "--posix", "-s"], &["busybox", "sh", "-s"]] {
-            let claims = format!("{}claim 7f\n", scene.start(&dir, 5, false));
-            let Some(said) = run(shell, &claims) else { continue };
+            let script = scene.start(&dir, 5, false);
+            let Some(said) = talk(shell, &script, "claim 7f\n") else { continue };
             assert!(said.ends_with("@t@ claimed\n@t@ serves\n"), "{shell:?}: {said}");
             assert!(!dir.join("not").exists(), "{shell:?}: {said}");
             // The connection ends before the whole program has come.
-            let takes = format!("{}take 7f\nabc", scene.start(&dir, 5, false));
-            let said = run(shell, &takes).expect("there is a shell");
+            let said = talk(shell, &script, "take 7f\nabc").expect("there is a shell");
             assert!(said.contains("refused the program did not arrive whole\n@t@ given-up\n"), "{said}");
             assert!(!dir.join("not").exists(), "{shell:?}: {said}");
         }
         std::fs::create_dir_all(path.join("weft-ondemand-7f")).expect("made");
-        let said = run(&["sh", "-s"], &format!("{}claim 7f\n", scene.start(&dir, 5, false)));
+        let said = talk(&["sh", "-s"], &scene.start(&dir, 5, false), "claim 7f\n");
         assert!(said.is_some_and(|said| said.ends_with("@t@ taken \n@t@ given-up\n")));
         assert!(path.join("weft-ondemand-7f").exists(), "what another one has made stays");
         std::fs::remove_dir_all(dir).expect("removed");

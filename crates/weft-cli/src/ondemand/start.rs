@@ -87,7 +87,8 @@ pub(super) fn start(start: &Start, stop: &AtomicBool, output: Output) -> Result<
         let without = crew.hosts.iter().filter(|host| host.facts.needs_program()).count();
         crew.leave();
         looked.map_err(|cut| error_of(cut, &[], &start.hosts))?;
-        let steps = steps(&start.hosts, &start.wanted, without);
+        let with_devices = crew.hosts.iter().filter(|host| !host.facts.devices.is_empty()).count();
+        let steps = steps(&start.hosts, &start.wanted, without, with_devices);
         let rehearsed = Rehearsed { dry_run: true, hosts: start.hosts.clone(), steps };
         return output.show(&rehearsed, |rehearsed, _| {
             let steps = rehearsed.steps.iter().enumerate();
@@ -179,8 +180,8 @@ fn bring_up(start: &Start, crew: &mut Crew, record: &mut StartRecord) -> Result<
     start.records.keep(record)?;
     claim(start, crew, &record.id)?;
     let prepared = prepare(start, crew, record)?;
-    let raw_bytes = prepared.iter().map(|prepared| prepared.drive_bytes).sum::<u64>();
-    let raw_bytes = raw_bytes * u64::from(start.wanted.drives);
+    let raw_bytes = prepared.iter().map(|prepared| prepared.bytes).sum::<u64>();
+    let drives = prepared.iter().map(|prepared| prepared.drives).sum();
     crew.tell(&format!("made drives of {} in all", Size(raw_bytes)));
 
     let wait = crew.wait(WORK_WITHIN);
@@ -194,7 +195,6 @@ fn bring_up(start: &Start, crew: &mut Crew, record: &mut StartRecord) -> Result<
     check(crew, "start the nodes")?;
     crew.tell(&format!("started a node on {}", hosts(crew.hosts.len())));
 
-    let drives = crew.hosts.len() * usize::from(start.wanted.drives);
     let create = Request::Create { drives, copies: start.wanted.copies, shards: start.shards };
     crew.each(is_first, |_, host| host.ask::<()>(create.clone(), wait));
     check(crew, "create the file system")?;
@@ -313,7 +313,8 @@ fn prepare(start: &Start, crew: &mut Crew, record: &mut StartRecord) -> Result<V
             path: start.wanted.path.clone(),
             mountpoint: start.wanted.mountpoint.clone(),
             above_mountpoint: None,
-            drives: start.wanted.drives,
+            drives: host.facts.drives(&start.wanted),
+            devices: host.facts.devices.clone(),
             copies: record.copies,
             listen: String::new(),
             manager: String::new(),
