@@ -5,6 +5,7 @@ use crate::connection::Connection;
 use crate::df::FsSpaceArgs;
 use crate::error::CliError;
 use crate::files::FilesCommand;
+use crate::find::FsFindArgs;
 use crate::layout::LayoutCommand;
 use crate::output::{Output, fields, table_or_note};
 use crate::paint::Paint;
@@ -67,6 +68,16 @@ pub enum FsCommand {
     /// Files of a file system.
     #[command(flatten)]
     Files(FilesCommand),
+    /// Find files by what they are called, are, hold and lie on
+    ///
+    /// All that is named has to fit. Paths are printed as they are found, a directory before what is in it, one
+    /// in a line; characters that would break a line are written as \n or \xff. With --json each one is a
+    /// document of one line.
+    #[command(after_long_help = "Examples:\n  weft fs find home --name '*.h5' --size +1GiB\n  \
+        weft fs find home /scratch --type f --mtime +30d\n  \
+        weft fs find home --drive 5c0f9a3e --json | jq -r .path\n  \
+        weft fs find home --type d --targets +4 --owner $(id -u alice)")]
+    Find(FsFindArgs),
     /// Show or set over how many drives the data of files are spread
     #[command(subcommand)]
     Layout(LayoutCommand),

@@ -20,6 +20,7 @@ mod evacuate;
 mod events;
 mod fabric;
 mod files;
+mod find;
 mod fs;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
@@ -286,6 +287,7 @@ pub fn run(globals: &Globals, command: Command, engines: &dyn Engines) -> Result
         Command::Fs(FsCommand::Files(command)) => {
             block_on(async move { files::run(&place, command, output).await })
         }
+        Command::Fs(FsCommand::Find(args)) => block_on(async move { find::run(&place, &args, output).await }),
         Command::Fs(FsCommand::Layout(command)) => {
             block_on(async move { layout::run(&place, command, output).await })
         }
