@@ -218,15 +218,19 @@ impl Bed {
     fn is_clean(&self, host: &str) {
         let left: Vec<_> = fs::read_dir(self.of(host, "path")).expect("there").collect();
         assert!(left.is_empty(), "{host}: {left:?}");
-        let pids = Command::new("ip").args(["netns", "pids", host]).output().expect("ip runs").stdout;
-        for pid in String::from_utf8_lossy(&pids).lines() {
-            let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-            let words = String::from_utf8_lossy(&words).replace('\0', " ");
-            let program = words.split(' ').next().unwrap_or_default();
-            assert!(!program.ends_with("weft"), "{host}: {words}");
-        }
+        // One that served a command which was killed ends on its own, a moment after its last folder is gone.
+        self.wait(&format!("{host} has processes left"), || self.programs(host).is_empty());
         let mounts = self.ok_on(host, "cat /proc/self/mountinfo");
         assert!(!mounts.contains("fuse.weft"), "{host}: {mounts}");
+    }
+
+    /// The command lines of this program's processes on a host.
+    fn programs(&self, host: &str) -> Vec<String> {
+        let pids = Command::new("ip").args(["netns", "pids", host]).output().expect("ip runs").stdout;
+        let words = |pid: &str| fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let lines = String::from_utf8_lossy(&pids).lines().map(words).collect::<Vec<_>>();
+        let lines = lines.iter().map(|words| String::from_utf8_lossy(words).replace('\0', " "));
+        lines.filter(|words| words.split(' ').next().unwrap_or_default().ends_with("weft")).collect()
     }
 
     fn all_are_clean(&self) {
