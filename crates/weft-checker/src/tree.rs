@@ -3,7 +3,7 @@
 //!
 //! It keeps each tree that there may be. A call whose mount has died may have happened, or happens until its
 //! session is forgotten, or never: all of these are kept apart until an answer tells. An inode that such a
-//! call has made has a number that nobody knows yet; the first answer that shows it says which.
+//! call has made has a number that is not known yet; the first answer that shows it says which.
 
 use crate::files::{Expected, FileModel, UNKNOWN, view};
 use std::collections::{BTreeMap, BTreeSet};
@@ -107,7 +107,7 @@ impl Possible {
     }
 
     /// What is expected, as text: of a list, also the attributes.
-    fn told(&self, expected: &Expected) -> String {
+    fn in_words(&self, expected: &Expected) -> String {
         match expected {
             Expected::Listed(entries) => {
                 let views: Vec<_> = entries.values().map(|inode| self.model.view_of(*inode)).collect();
@@ -117,7 +117,7 @@ impl Possible {
         }
     }
 
-    /// Whether an inode is the one of this number; learns it, if nobody knew.
+    /// Whether an inode is the one of this number; learns it, if it was not known.
     fn is_inode(&mut self, expected: u64, found: u64) -> bool {
         if expected == found {
             return true;
@@ -208,7 +208,7 @@ impl TreeHistory {
                         add(&mut kept, state);
                         continue;
                     }
-                    add(&mut expected, state.told(&done));
+                    add(&mut expected, state.in_words(&done));
                     // Attributes that it shows may be those that another call has changed meanwhile.
                     if is_beside && !seen.contains(&state) {
                         todo.extend(self.next(&state, None));
@@ -253,12 +253,12 @@ impl TreeHistory {
                 continue;
             };
             let is_wanted = wanted == Some(call);
-            // A look that nobody hears of changes nothing.
+            // A look whose answer is lost changes nothing.
             if called.is_lost && !is_wanted && !deed.changes() {
                 continue;
             }
             for (model, expected) in state.model.outcomes((called.mount, call), deed) {
-                // What nobody hears of and changes nothing is the same as if it never happened.
+                // A failure whose answer is lost is the same as if it never happened.
                 if called.is_lost && !is_wanted && matches!(expected, Expected::Failed(_)) {
                     continue;
                 }
@@ -322,7 +322,7 @@ impl TreeHistory {
         self.calls.values().any(|called| called.is_lost && called.deed.is_some())
     }
 
-    /// Nobody asks for inodes without a name any more, but for so many of the newest.
+    /// Users do not ask for inodes without a name any more, except for this number of the newest.
     pub fn drop_nameless(&mut self, kept: usize) {
         let models = || self.possible.iter().map(|state| &state.model);
         // What one tree forgets all have to, or an answer would tell them apart.
@@ -351,7 +351,7 @@ impl TreeHistory {
         self.drop_ended();
     }
 
-    /// Of trees that are told apart only by calls that have ended, one is kept.
+    /// Of trees that differ only in calls that have ended, one is kept.
     fn drop_ended(&mut self) {
         let mut kept = Vec::new();
         for mut state in std::mem::take(&mut self.possible) {

@@ -136,7 +136,7 @@ fn an_inode_without_a_name_is_dropped_from_all_trees_or_from_none() {
         call(&mut history, 1, make(name, FileKind::Regular), &file(inode)).unwrap();
     }
     call(&mut history, 1, Deed::Ask(Operation::Unlink(at("a"))), &Answer::Done).unwrap();
-    // One of both has removed what the other one has moved, and nobody knows which.
+    // The removal takes what was there before or what the rename has moved, and no answer says which.
     let rename = Deed::Ask(Operation::Rename(at("b"), at("c"), RenameMode::Replace));
     let calls = [Deed::Ask(Operation::Unlink(at("c"))), rename].map(|deed| history.begin(1, deed));
     for call in calls {
@@ -237,7 +237,7 @@ fn a_directory_that_was_made_by_a_dead_mount_is_known_once_it_is_seen() {
     history.lose(1);
     history.forget(1);
     let d = history.clone().possible.iter().flat_map(|state| state.model.directories()).collect::<Vec<_>>();
-    assert!(d.iter().all(|inode| *inode == ROOT), "nobody can ask for what has no number yet");
+    assert!(d.iter().all(|inode| *inode == ROOT), "what has no number yet cannot be asked for");
     call(&mut history, 2, find("d"), &directory(20)).unwrap();
     let into = NameIn { directory: InodeNumber(20), name: b"x".to_vec() };
     call(&mut history, 2, Deed::Ask(Operation::Create(into, new(FileKind::Regular))), &file(21)).unwrap();

@@ -129,7 +129,7 @@ pub struct FsFindArgs {
     /// What it is; may be given several times
     #[arg(long = "type", value_enum, value_name = "KIND")]
     pub kinds: Vec<Kind>,
-    /// A regular file of so many bytes: +1GiB for more, -4KiB for less, 0 for just that
+    /// Bytes of a regular file: +1GiB for more, -4KiB for less, 0 for just that
     #[arg(long, value_name = "[+|-]SIZE", allow_hyphen_values = true)]
     pub size: Option<Limit<Size>>,
     /// When its data was changed last: +30d for longer ago, -1h for within the last hour

@@ -91,7 +91,7 @@ struct Opened {
     inode: InodeNumber,
     /// The call by which it was opened.
     call: u64,
-    /// By whoever looks whether locks of dead mounts are free.
+    /// By the task that looks whether locks of dead mounts are free.
     is_of_looker: bool,
 }
 
@@ -327,7 +327,7 @@ impl TreesClient {
         Ok((call, answer))
     }
 
-    /// Why something has failed that no shard has refused. What fails for whoever has no session any more is
+    /// Why something has failed that no shard has refused. What fails for a mount that has no session any more is
     /// no surprise: some hear of that sooner than others.
     async fn why_failed(&self, n: usize, life: u64, error: &FsError) -> End {
         let station = self.station(n);
@@ -576,7 +576,7 @@ impl TreesClient {
     async fn look_for_locks_of(&self, mount: u64) -> Result<(), End> {
         let locked = self.history.borrow().locked_by(mount);
         for inode in locked {
-            // Nobody can open what has no name.
+            // What has no name cannot be opened.
             if self.history.borrow().model().files(&[FileKind::Regular]).contains(&inode) {
                 self.lock_alone(self.any_station(), inode).await?;
             }

@@ -31,7 +31,7 @@ pub(super) fn size(path: &Path) -> Result<u64, CliError> {
     file.seek(SeekFrom::End(0)).map_err(CliError::file("find the size of", path))
 }
 
-/// Makes the drives: files of so many bytes, or what devices have.
+/// Makes the drives: files of a size, or devices as they are.
 pub(super) fn format(work: &Work<'_>, record: &HostRecord, bytes: u64, sparse: bool) -> Result<(), CliError> {
     for path in paths(work.place, record) {
         work.check()?;

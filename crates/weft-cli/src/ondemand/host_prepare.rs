@@ -128,7 +128,7 @@ fn towards(other: IpAddr) -> Result<IpAddr, CliError> {
     })
 }
 
-/// Ports of the range at which nobody listens.
+/// Ports of the range at which no program listens.
 struct FreePorts {
     address: IpAddr,
     next: u16,

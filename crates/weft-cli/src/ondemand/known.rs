@@ -108,7 +108,7 @@ fn check_id(id: &str) -> Result<(), CliError> {
         true => Ok(()),
         false => Err(CliError::Usage {
             message: format!("'{id}' is no ID of a file system on demand: it is of hexadecimal digits"),
-            hint: "`weft ondemand start` prints it, `weft ondemand status` as well".into(),
+            hint: "`weft ondemand start` and `weft ondemand status` print it".into(),
         }),
     }
 }

@@ -176,7 +176,7 @@ pub struct OndemandStopArgs {
     #[command(flatten)]
     #[allow(missing_docs, reason = "clap would take it for the help of the command")]
     pub which: WhichArgs,
-    /// Remove the data as well; without it, `start --resume` takes them
+    /// Remove the data, too; without it, `start --resume` takes them
     #[arg(long)]
     pub delete: bool,
     /// Also where programs use it: what they have open fails from then on

@@ -450,7 +450,7 @@ mod tests {
         fs::create_dir(&own).expect("made");
         let set = |mode| fs::set_permissions(&own, fs::Permissions::from_mode(mode)).expect("set");
         set(0o755);
-        check_own(&own).expect("nobody else writes to it");
+        check_own(&own).expect("no other user writes to it");
         for mode in [0o770, 0o702, 0o1777] {
             set(mode);
             assert!(matches!(check_own(&own), Err(CliError::Refused { .. })), "{mode:o}");

@@ -143,7 +143,7 @@ impl Session {
     pub(super) fn open(ssh: &Ssh, host: &str, token: &str, script: &str) -> Result<Session, HostError> {
         let mut command = ssh.command(host);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        // It asks nobody for a password, and neither Ctrl-C nor the end of the terminal reaches it.
+        // It does not ask for a password, and neither Ctrl-C nor the end of the terminal reaches it.
         detach_from_terminal(&mut command);
         let mut child = command
             .spawn()

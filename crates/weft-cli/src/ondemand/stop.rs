@@ -128,7 +128,8 @@ fn not_unmounted(failed: &[Failed]) -> CliError {
     note(&format!("Not unmounted:\n{}", list(failed)));
     CliError::Failed {
         message: format!("nothing was ended, because not all is unmounted: {}", in_a_line(failed)),
-        hint: "--force takes mounts away from whoever uses them, and gives up what cannot be written".into(),
+        hint: "--force takes mounts away from programs that use them, and gives up what cannot be written"
+            .into(),
     }
 }
 
