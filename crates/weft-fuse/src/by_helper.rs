@@ -61,9 +61,10 @@ pub(crate) fn unmount(path: &Path, how: Unmount) -> io::Result<()> {
         command.arg("-z");
     }
     command.arg("--").arg(path);
+    // The helper looks for the mount among those of this user: of another one's it says that there is none.
     run(command).map_err(|error| match error.to_string().contains("busy") {
         true => io::Error::from_raw_os_error(libc::EBUSY),
-        false => error,
+        false => io::Error::from_raw_os_error(libc::EPERM),
     })
 }
 
