@@ -835,7 +835,7 @@ impl FileModel {
         differing.map(text).collect::<Vec<_>>().join("; ")
     }
 
-    /// Whether nobody has heard of an inode of this number.
+    /// Whether no answer has shown an inode of this number.
     pub(crate) fn is_new(&self, inode: u64) -> bool {
         !self.known.contains(&inode)
     }
@@ -894,7 +894,7 @@ impl FileModel {
         self.nodes.get(&inode).is_none_or(|node| node.is_orphan())
     }
 
-    /// Nobody asks for these inodes any more. Nobody has ever heard of those whose numbers are not known.
+    /// Forgets these inodes: users do not ask for them any more. No answer has shown those without a number.
     pub(crate) fn drop_inodes(&mut self, dropped: &[u64]) {
         self.nodes.retain(|inode, _| !dropped.contains(inode));
         self.known.retain(|inode| *inode < UNKNOWN || !dropped.contains(inode));

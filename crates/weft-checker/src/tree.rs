@@ -78,8 +78,8 @@ struct Possible {
 }
 
 impl Possible {
-    /// Whether this answer is the one that is expected. What it says of inodes whose numbers were not known
-    /// is learned. Attributes may be newer than the names beside which they are shown, if others have changed
+    /// Whether this answer is the expected one. If it shows the number of an inode for the first time, that is
+    /// learned. Attributes may be newer than the names beside which they are shown, if others have changed
     /// them meanwhile: those of one inode are the ones that it has now.
     fn matches(&mut self, expected: &Expected, answer: &Answer, is_beside: bool) -> bool {
         match (answer, expected) {
@@ -194,7 +194,7 @@ impl TreeHistory {
     /// If no order of all calls explains that.
     ///
     /// # Panics
-    /// If the call has ended before, or is none.
+    /// If the call has ended before, or never began.
     pub fn end(&mut self, call: u64, answer: &Answer) -> Result<(), String> {
         let (mut seen, mut kept): (Vec<Possible>, Vec<Possible>) = Default::default();
         let mut expected = Vec::new();
@@ -274,7 +274,7 @@ impl TreeHistory {
     /// happen from now on.
     ///
     /// # Panics
-    /// If the call has ended before, or is none.
+    /// If the call has ended before, or never began.
     pub fn give_up(&mut self, call: u64) {
         self.calls.get_mut(&call).expect("it has begun, and not ended").is_lost = true;
         self.settle(&[call]);

@@ -19,7 +19,7 @@ pub enum MountOption {
 #[command(after_long_help = "Examples:\n  weft mount home /mnt/home\n  \
     weft mount home /mnt/home --read-only --foreground\n  weft umount /mnt/home\n\n\
     It needs /dev/fuse (`modprobe fuse` where that is missing), and root. Other users mount at folders \
-    of their own where fusermount3 is (package fuse3); nobody else sees files there, unless \
+    of their own where fusermount3 is (package fuse3); no other user sees files there, unless \
     user_allow_other is in /etc/fuse.conf. `mount -t weft` and /etc/fstab work where /sbin/mount.weft is \
     a link to this program, as the packages have it; \
     there, options are fabric=PLACE, timeout=SPAN, log-file=FILE, ro, sync, over-io-uring, nosuid, nodev and \

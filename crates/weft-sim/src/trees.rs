@@ -1,8 +1,8 @@
-//! Users of a tree that several machines have mounted: they make, link, rename, replace, lock and remove what is
-//! in it, each time through any mount and often several at once, and every answer has to be that of one order
-//! of all of it (F1, F4, F9, F11). Mounts die, are cut off and lose their sessions meanwhile. What was under
-//! way then may have happened, and may happen until the session is forgotten; what was locked is free soon
-//! after that (F5).
+//! Users of a tree that several machines have mounted: they make, link, rename, replace, lock and remove
+//! what is in it, each time through any mount and often several at once, and every answer has to be that of
+//! one order of all of it (F1, F4, F9, F11). Mounts die, are cut off and lose their sessions meanwhile.
+//! What was under way then may have happened, and may happen until the session is forgotten; what was
+//! locked is free soon after that (F5).
 
 use crate::bed::{Bed, manager_host, second_manager_host};
 use crate::files::FORGOTTEN_WITHIN;
@@ -327,7 +327,7 @@ impl TreesClient {
         Ok((call, answer))
     }
 
-    /// Why something has failed that no shard has refused. What fails for a mount that has no session any more is
+    /// Why something has failed that no shard has refused. What fails for a mount without a session is
     /// no surprise: some hear of that sooner than others.
     async fn why_failed(&self, n: usize, life: u64, error: &FsError) -> End {
         let station = self.station(n);

@@ -19,7 +19,7 @@ struct Lister<'a> {
 }
 
 /// Lists what is below the sources, and makes its folders and links below the target. A source goes to the
-/// target under its own name; one that ends with a slash, its contents do.
+/// target under its own name. If its path ends with a slash, its contents go there instead.
 pub(super) fn list(work: &Work<'_>, sources: &[CopyPath], target: &Path) -> Result<(), CliError> {
     fs::create_dir_all(target).map_err(CliError::file("create the folder", target))?;
     let mut lister = Lister { work, waiting: Vec::new() };

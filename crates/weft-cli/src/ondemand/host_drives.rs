@@ -49,8 +49,8 @@ pub(super) fn format(work: &Work<'_>, record: &HostRecord, bytes: u64, sparse: b
     Ok(())
 }
 
-/// Empties the devices of a file system, so that the next start may take them. One that has no label of it is
-/// left as it is.
+/// Empties the devices of a file system, so that the next start may take them. A device without
+/// its label is left as it is.
 pub(super) fn give_back(place: &Place, record: &HostRecord) -> Result<(), CliError> {
     if record.devices.is_empty() {
         return Ok(());

@@ -176,7 +176,7 @@ pub(super) async fn ask(manager: &str, request: &ApiRequest) -> Result<ApiAnswer
 /// Where a fabric is, by the address of its manager.
 pub(super) fn place_of(manager: &str) -> Result<FabricPlace, CliError> {
     let addr = manager.parse().map_err(|error: weft_rt::ParseAddrError| CliError::Failed {
-        message: format!("the manager's address '{manager}' is none: {error}"),
+        message: format!("the manager's address '{manager}' cannot be read: {error}"),
         hint: "the record of this host is damaged".into(),
     })?;
     Ok(FabricPlace::Address(addr))

@@ -83,8 +83,8 @@ async fn await_drives(work: &Work<'_>, manager: &str, drives: usize) -> Result<(
     }
 }
 
-/// Says to the manager that everything is about to stop, so that it takes no node for lost. One that does not
-/// hear it is no reason to go on with anything else.
+/// Says to the manager that everything is about to stop, so that it takes no node for lost. If the manager
+/// does not answer, the stop goes on.
 pub(super) async fn announce(work: &Work<'_>) -> Result<(), CliError> {
     let manager = work.place.record()?.manager;
     let _ = timeout(ANNOUNCE_MAX, ask(&manager, &ApiRequest::FabricStop {})).await;
