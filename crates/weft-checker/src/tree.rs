@@ -78,8 +78,8 @@ struct Possible {
 }
 
 impl Possible {
-    /// Whether this answer is the expected one. If it shows the number of an inode for the first time, that is
-    /// learned. Attributes may be newer than the names beside which they are shown, if others have changed
+    /// Whether this answer is the expected one. If it shows the number of an inode for the first time, that
+    /// is learned. Attributes may be newer than the names beside which they are shown, if others have changed
     /// them meanwhile: those of one inode are the ones that it has now.
     fn matches(&mut self, expected: &Expected, answer: &Answer, is_beside: bool) -> bool {
         match (answer, expected) {

@@ -13,8 +13,8 @@ const BYTES: u64 = 1 << 30;
 /// Portions of each host at least, as far as there are files.
 const PORTIONS: u64 = 4;
 
-/// Bytes that are added to those of a file when work is divided: to make a file takes about as long as to write
-/// them.
+/// Bytes that are added to those of a file when work is divided: to make a file takes about as long as to
+/// write them.
 const BYTES_OF_A_FILE: u64 = 256 << 10;
 
 /// Portions of files, given by their sizes in bytes: lists of their places.
