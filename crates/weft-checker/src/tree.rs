@@ -191,7 +191,7 @@ impl TreeHistory {
     /// A call is answered.
     ///
     /// # Errors
-    /// If no order of all calls explains that.
+    /// If no order of all calls explains that. Then nothing has changed, and the call has not ended.
     ///
     /// # Panics
     /// If the call has ended before, or never began.
@@ -226,11 +226,11 @@ impl TreeHistory {
                 return Err(format!("there are more than {POSSIBLE_MAX} trees that may be"));
             }
         }
-        let called = self.calls.remove(&call).expect("it has begun, and not ended");
         if kept.is_empty() {
-            let (deed, answer) = (text(&called.deed), text(answer));
+            let (deed, answer) = (text(&self.calls[&call].deed), text(answer));
             return Err(format!("{deed} is answered with {answer}, expected {}", expected.join(" or ")));
         }
+        self.calls.remove(&call);
         self.possible = kept;
         Ok(())
     }
@@ -315,6 +315,11 @@ impl TreeHistory {
     /// Owners of locks that may be in the way of one.
     pub fn in_the_way(&self, inode: InodeNumber, lock: &FileLock) -> BTreeSet<u64> {
         self.possible.iter().flat_map(|state| state.model.in_the_way(inode, lock)).collect()
+    }
+
+    /// Whether a call has begun and has neither ended nor been forgotten.
+    pub fn is_open(&self, call: u64) -> bool {
+        self.calls.contains_key(&call)
     }
 
     /// Whether calls of dead mounts may still happen.

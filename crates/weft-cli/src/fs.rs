@@ -76,7 +76,7 @@ pub enum FsCommand {
     #[command(after_long_help = "Examples:\n  weft fs find home --name '*.h5' --size +1GiB\n  \
         weft fs find home /scratch --type f --mtime +30d\n  \
         weft fs find home --drive 5c0f9a3e --json | jq -r .path\n  \
-        weft fs find home --type d --targets +4 --owner $(id -u alice)")]
+        weft fs find home --type d --targets +4 --owner 1000")]
     Find(FsFindArgs),
     /// Show or set over how many drives the data of files are spread
     #[command(subcommand)]

@@ -18,7 +18,7 @@ use weft_checker::{Deed, TreeHistory};
 use weft_fs::{Files, FsError};
 use weft_rt::sync::join_all;
 use weft_rt::{Instant, now, random_below, sim, sleep, spawn, timeout};
-use weft_types::{FileKind, InodeNumber, SessionId};
+use weft_types::{FabricMap, FileKind, InodeNumber, SessionId};
 use weft_wire::files::{
     Answer, FileError, FileLock, LockFamily, LockMode, LockOwner, NameIn, NewInode, Operation,
 };
@@ -261,8 +261,33 @@ impl TreesClient {
             return;
         }
         self.looked.set(now());
-        let asked = timeout(LOOK_PATIENCE, self.bed.try_api(&ApiRequest::MapGet {})).await;
-        let Ok(Ok(ApiAnswer::Map { map })) = asked else { return };
+        if let Some(map) = self.map_now().await {
+            self.forget_what(&map);
+        }
+    }
+
+    /// The map that a manager has, if one answers.
+    async fn map_now(&self) -> Option<FabricMap> {
+        match timeout(LOOK_PATIENCE, self.bed.try_api(&ApiRequest::MapGet {})).await {
+            Ok(Ok(ApiAnswer::Map { map })) => Some(*map),
+            _ => None,
+        }
+    }
+
+    /// The same; waits for a manager as long as an operation may take.
+    async fn map(&self) -> Option<FabricMap> {
+        let until = now() + self.habits.patience;
+        loop {
+            let found = self.map_now().await;
+            if found.is_some() || now() > until {
+                return found;
+            }
+            sleep(LOOK_EVERY).await;
+        }
+    }
+
+    /// Forgets dead mounts whose sessions a map does not have.
+    fn forget_what(&self, map: &FabricMap) {
         let (mut dead, mut history) = (self.dead.borrow_mut(), self.history.borrow_mut());
         dead.retain_mut(|dead| {
             if !dead.is_forgotten && !map.sessions.contains_key(&dead.session) {
@@ -317,14 +342,44 @@ impl TreesClient {
         };
         sim::tell(|| format!("tree: mount {n} answers {deed:?}: {answer:?}"));
         self.answered.set(self.answered.get() + 1);
-        let judged = self.history.borrow_mut().end(call, &answer);
-        judged.map_err(|what| format!("mount {n}: {what}"))?;
+        self.judge(call, &answer).await.map_err(|what| format!("mount {n}: {what}"))?;
         if self.history.borrow().count() > 1 {
             sim::tell(|| {
                 format!("tree: which one it is, is not known: {}", self.history.borrow().difference())
             });
         }
         Ok((call, answer))
+    }
+
+    /// Judges an answer. One that nothing explains may come from a shard that has forgotten the session of a
+    /// mount which has not heard of that: what it had open is gone. Then the mount counts as dead, and the
+    /// answer is judged once more; of its own calls nothing more is asked.
+    async fn judge(&self, call: u64, answer: &Answer) -> Result<(), String> {
+        let Err(what) = self.history.borrow_mut().end(call, answer) else { return Ok(()) };
+        if !self.bury_forgotten().await {
+            return Err(what);
+        }
+        let mut history = self.history.borrow_mut();
+        if history.is_open(call) { history.end(call, answer) } else { Ok(()) }
+    }
+
+    /// Counts mounts as dead whose sessions the map does not have any more. Returns whether there was one.
+    async fn bury_forgotten(&self) -> bool {
+        let session = |n: &usize| self.station(*n).session();
+        // A session that begins after the question may not be in the answer.
+        let before: Vec<usize> = (0..self.stations.borrow().len()).filter(|n| session(n).is_some()).collect();
+        let sessions: Vec<_> = before.iter().map(session).collect();
+        let Some(map) = self.map().await else { return false };
+        for (n, asked) in before.iter().zip(sessions) {
+            let is_over = asked.is_some_and(|asked| !map.sessions.contains_key(&asked));
+            if is_over && session(n) == asked {
+                sim::tell(|| format!("tree: mount {n} has not heard that its session is over"));
+                self.mount_anew(*n);
+            }
+        }
+        let are_any_dead = !self.dead.borrow().is_empty();
+        self.forget_what(&map);
+        are_any_dead
     }
 
     /// Why something has failed that no shard has refused. What fails for a mount without a session is
