@@ -213,6 +213,10 @@ pub enum ApiRequest {
         /// How many shards its metadata has, 1 to 256; none for 16. It never changes.
         #[serde(default)]
         shards: Option<u32>,
+        /// Whether new directories lie in any of the shards, so that several nodes serve names; otherwise
+        /// all lie in the first one. It never changes.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        is_spread: bool,
         /// Of files for which nobody says otherwise: bytes that go to one object before the next one's turn,
         /// a power of two from 4096 to the object's size; none for the default.
         #[serde(default)]

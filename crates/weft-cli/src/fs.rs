@@ -150,6 +150,7 @@ pub(crate) async fn create(
         protection: weft_types::Protection::mirror(args.copies),
         pool: args.pool,
         shards: args.shards,
+        is_spread: false,
         stripe_unit_bytes: args.stripe_unit.map(|size| size.0),
         width: args.width,
         failure_domain: args.failure_domain.asked(),

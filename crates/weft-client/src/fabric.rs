@@ -10,14 +10,17 @@ use crate::session::Session;
 use crate::shared::Shared;
 use crate::version_clock::VersionClock;
 use crate::volume::{AttachOptions, Volume};
+use std::collections::BTreeSet;
 use std::rc::{Rc, Weak};
+use std::time::Duration;
 use weft_rpc::Link;
-use weft_rt::{Addr, Instant, now, random_u64, sleep, spawn};
+use weft_rt::{Addr, Instant, now, random_u64, sleep, spawn, timeout};
 use weft_rules::{Mutation, mutated};
-use weft_types::{AttachKind, AttachMode, FabricMap, TargetId};
-use weft_wire::Status;
+use weft_types::limits::FRAME_HEAD_MAX;
+use weft_types::{AttachKind, AttachMode, FabricMap, TargetId, VolumeId};
 use weft_wire::control::{ManagerAnswer, ManagerRequest};
 use weft_wire::handshake::PeerRole;
+use weft_wire::{Kind, Status};
 
 /// How often sessions are kept alive, as a part of the time after which they are over.
 const TOUCHES_PER_EXPIRY: u32 = 6;
@@ -203,6 +206,38 @@ impl Fabric {
     /// The newest map that this client has: what concerns its sessions, as [`weft_types::Slice`] says.
     pub fn map(&self) -> Rc<FabricMap> {
         self.0.map()
+    }
+
+    /// Has the map of this client list these volumes from soon on, whether they are attached or not, with
+    /// their groups and the targets of these. Volumes of an earlier call that are not among them are left
+    /// out, unless they are attached.
+    pub fn watch_volumes(&self, volumes: BTreeSet<VolumeId>) {
+        if self.0.watched.replace(volumes.clone()) != volumes {
+            self.0.follows_other.notify_all();
+        }
+    }
+
+    /// Sends a message to the server beside a target, as the head of a frame or as its body if it is longer
+    /// than a head may be, and returns the answer. `None` if no answer has come in `patience`, or none that
+    /// is no error: the message may have arrived then, and may still arrive.
+    ///
+    /// # Panics
+    /// If the message is longer than the body of a frame may be.
+    pub async fn ask_beside(
+        &self,
+        target: TargetId,
+        kind: Kind,
+        message: &[u8],
+        patience: Duration,
+    ) -> Option<Vec<u8>> {
+        let link = timeout(patience, self.0.link_to(target)).await.ok()?.ok()?;
+        let (head, body) = match message.len() <= FRAME_HEAD_MAX {
+            true => (message, None),
+            false => (&[][..], Some(message.to_vec())),
+        };
+        let reply = link.call_within(patience, kind, head, body).await.ok()?;
+        let bytes = if reply.head.is_empty() { &reply.body } else { &reply.head };
+        Some(bytes.to_vec())
     }
 
     /// Bytes that this client has sent to targets.

@@ -129,6 +129,12 @@ impl FileSystem {
         with_listed(self.session(), listed).unwrap_or(0)
     }
 
+    /// Whether its directories lie in several of them, as the map says that this client has.
+    pub fn is_spread(&self) -> bool {
+        let listed = |volume: &MapVolume| Ok(volume.files().is_some_and(|files| files.is_spread));
+        with_listed(self.session(), listed).unwrap_or(false)
+    }
+
     /// The layout of a new file for which nobody has said another: in the newest set of the map that this
     /// client has.
     ///

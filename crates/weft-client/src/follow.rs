@@ -115,11 +115,12 @@ impl Shared {
         }
     }
 
-    /// The slice that concerns the sessions that are in use, and this one.
+    /// The slice that concerns the sessions that are in use, this one, and volumes that are watched.
     fn wanted(&self, with: Option<&weft_types::Session>) -> Slice {
         let sessions = self.attached();
+        let watched = self.watched.borrow().clone();
         let slice = Slice::Client {
-            volumes: sessions.iter().map(|session| session.volume()).collect(),
+            volumes: sessions.iter().map(|session| session.volume()).chain(watched).collect(),
             sessions: sessions.iter().map(|session| session.id()).collect(),
         };
         match with {

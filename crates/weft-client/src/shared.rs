@@ -9,14 +9,15 @@ use crate::managers::{Asked, Managers};
 use crate::reach::watch_targets;
 use crate::session::Session;
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::{Rc, Weak};
 use std::time::Duration;
 use weft_rpc::Link;
 use weft_rt::sync::{Mutex, Notify};
 use weft_rt::{Addr, Buf, sleep, spawn};
 use weft_types::{
-    AttachMode, DriveId, FabricId, FabricMap, Group, GroupId, SessionId, Slice, TargetId, with_causes,
+    AttachMode, DriveId, FabricId, FabricMap, Group, GroupId, SessionId, Slice, TargetId, VolumeId,
+    with_causes,
 };
 use weft_wire::Status;
 use weft_wire::control::{ManagerAnswer, ManagerRequest};
@@ -43,6 +44,8 @@ pub(crate) struct Shared {
     pub(crate) map: RefCell<Rc<FabricMap>>,
     /// Which part of it that is.
     pub(crate) followed: RefCell<Followed>,
+    /// Volumes whose entries are followed without a session.
+    pub(crate) watched: RefCell<BTreeSet<VolumeId>>,
     /// Another part is followed from now on.
     pub(crate) follows_other: Rc<Notify>,
     /// The newest entry known of each group: from the map, or from a refused request.
@@ -88,6 +91,7 @@ impl Shared {
             managers,
             map: RefCell::new(Rc::new(map)),
             followed: RefCell::default(),
+            watched: RefCell::default(),
             follows_other: Rc::default(),
             entries: RefCell::default(),
             changed: Notify::default(),

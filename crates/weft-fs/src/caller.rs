@@ -2,16 +2,17 @@
 //! they are answered (F1).
 
 use crate::error::FsError;
+use crate::hearing::{Hearing, Hearings};
 use crate::kept_names::KeptNames;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
-use weft_rt::sync::Notify;
+use weft_rt::sync::{Notify, join_all};
 use weft_rt::{sleep, spawn, timeout};
 use weft_types::limits::FILE_OPERATIONS_MAX;
 use weft_types::{InodeNumber, SessionId};
-use weft_wire::files::{Answer, FileError, FileRequest, HoldMode, Operation};
+use weft_wire::files::{Answer, FileError, FileRequest, HoldMode, Listed, ListedEntry, Operation};
 
 /// How shards are reached.
 pub trait Shards: 'static {
@@ -59,6 +60,8 @@ struct Inner<S> {
     numbers: RefCell<BTreeMap<u16, Numbers>>,
     /// What is answered without asking.
     kept: KeptNames,
+    /// When each shard was heard from.
+    hearings: Hearings,
     /// Questions that may wait for other sessions, and those that wait for locks.
     waiting: Cell<usize>,
     waiting_for_locks: Cell<usize>,
@@ -116,10 +119,19 @@ impl<S: Shards> Caller<S> {
     pub fn new(shards: S, session: SessionId, patience: Duration) -> Caller<S> {
         let (numbers, answered, over) = (RefCell::default(), Notify::default(), RefCell::default());
         let (waiting, waiting_for_locks) = (Cell::new(0), Cell::new(0));
-        let kept = KeptNames::default();
-        let inner =
-            Inner { shards, session, patience, over, numbers, kept, waiting, waiting_for_locks, answered };
-        Caller(Rc::new(inner))
+        let (kept, hearings) = (KeptNames::default(), Hearings::default());
+        Caller(Rc::new(Inner {
+            shards,
+            session,
+            patience,
+            over,
+            numbers,
+            kept,
+            hearings,
+            waiting,
+            waiting_for_locks,
+            answered,
+        }))
     }
 
     /// Has a shard carry out an operation. An operation that changes something is sent again until it is
@@ -189,6 +201,16 @@ impl<S: Shards> Caller<S> {
         &self.0.kept
     }
 
+    /// When a shard was heard from.
+    pub(crate) fn hearing(&self, shard: u16) -> Rc<Hearing> {
+        self.0.hearings.of(shard)
+    }
+
+    /// The shards that were asked, once there are more than this number.
+    pub(crate) async fn shards_beyond(&self, count: usize) -> Vec<u16> {
+        self.0.hearings.beyond(count).await
+    }
+
     /// How long whoever asks waits for an answer.
     pub(crate) fn patience(&self) -> Duration {
         self.0.patience
@@ -241,13 +263,48 @@ impl<S: Shards> Inner<S> {
         if let Some(answer) = self.kept.answer(&operation) {
             return Ok(answer);
         }
-        let look = self.kept.begin_look();
-        let answer = self.ask(shard, 0, operation.clone()).await?;
-        self.kept.end_look(look, &operation, &answer);
-        Ok(match answer {
-            Answer::Lasting(found, _) => Answer::Attributes(found),
-            answer => answer,
-        })
+        loop {
+            let look = self.kept.begin_look();
+            let answer = self.ask(shard, 0, operation.clone()).await?;
+            self.kept.end_look(look, &operation, &answer);
+            match answer {
+                Answer::Lasting(found, _) => return Ok(Answer::Attributes(found)),
+                Answer::Elsewhere(inode, _) => match self.look_elsewhere(inode).await? {
+                    // It has lost its name meanwhile.
+                    Answer::Failed(FileError::Stale) => {}
+                    answer => return Ok(answer),
+                },
+                Answer::Listed(listed) => return self.with_attributes(listed).await.map(Answer::Listed),
+                answer => return Ok(answer),
+            }
+        }
+    }
+
+    /// Attributes of an inode that lies in another shard than its name.
+    async fn look_elsewhere(&self, inode: InodeNumber) -> Result<Answer, FsError> {
+        Box::pin(self.look_once(inode.shard(), Operation::Attributes(inode))).await
+    }
+
+    /// A part of a list with the attributes of inodes that lie in other shards. Who has lost its name
+    /// meanwhile is left out.
+    async fn with_attributes(&self, mut listed: Listed) -> Result<Listed, FsError> {
+        let is_elsewhere = |entry: &ListedEntry| entry.attributes.revision == 0;
+        let asked = listed.entries.iter().filter(|entry| is_elsewhere(entry)).map(|e| e.attributes.inode);
+        let answers = join_all(asked.map(|inode| self.look_elsewhere(inode))).await;
+        let mut answers = answers.into_iter();
+        let mut entries = Vec::with_capacity(listed.entries.len());
+        for mut entry in listed.entries {
+            if is_elsewhere(&entry) {
+                match answers.next().expect("each was asked for")? {
+                    Answer::Attributes(found) => entry.attributes = found,
+                    Answer::Failed(FileError::Stale) => continue,
+                    _ => return Err(FsError::OtherAnswer { shard: entry.attributes.inode.shard() }),
+                }
+            }
+            entries.push(entry);
+        }
+        listed.entries = entries;
+        Ok(listed)
     }
 
     /// Carries out an operation that changes something, and has what is kept follow it. `waits`: for what
@@ -349,6 +406,7 @@ impl<S: Shards> Inner<S> {
         };
         self.check()?;
         request.answered = self.numbers.borrow().get(&shard).map_or(0, Numbers::answered);
+        self.hearings.of(shard);
         match self.shards.ask(shard, request).await {
             Ok(answer) => Ok(answer),
             Err(Unanswerable::Refused(why)) => Err(FsError::NotUnderstood { shard, why }),

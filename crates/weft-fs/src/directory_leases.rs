@@ -9,14 +9,12 @@
 
 use crate::caller::Shards;
 use crate::error::FsError;
-use crate::hearing::Hearing;
 use crate::kept_names::KeptBy;
 use crate::namespace::Namespace;
 use crate::open_files::OpenFiles;
 use crate::turns::Turns;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::rc::Rc;
 use std::time::Duration;
 use weft_rt::sync::join_all;
 use weft_rt::{Instant, now};
@@ -63,12 +61,7 @@ struct Pause {
 
 impl DirectoryLeases {
     /// Asks for the lease of a directory, unless that was in vain lately.
-    pub(crate) async fn take<S: Shards>(
-        &self,
-        names: &Namespace<S>,
-        hearing: &Rc<Hearing>,
-        directory: InodeNumber,
-    ) {
+    pub(crate) async fn take<S: Shards>(&self, names: &Namespace<S>, directory: InodeNumber) {
         let is_too_early = self.pauses.borrow().get(&directory).is_some_and(|pause| now() < pause.until);
         let is_quiet = self.quiet_until.get().is_some_and(|until| now() < until);
         if is_too_early || is_quiet || names.kept().leases() >= DIRECTORY_LEASES_MAX as usize {
@@ -78,9 +71,9 @@ impl DirectoryLeases {
             if self.has_ended.get() || names.kept().has(directory) {
                 return Ok(());
             }
-            let asked = names.kept().begin_look();
+            let (hearing, asked) = (names.hearing(directory.shard()), names.kept().begin_look());
             let held = names.attributes_by(b"", Operation::HoldDirectory(directory)).await?;
-            names.kept().lease(asked, &held, hearing);
+            names.kept().lease(asked, &held, &hearing);
             Ok(())
         });
         match taken.await {

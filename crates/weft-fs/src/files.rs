@@ -63,12 +63,13 @@ pub(crate) struct Inner {
     pub(crate) names: Namespace<FileSystem>,
     /// The same, for what has to be waited for as long as it takes.
     pub(crate) steady: Namespace<FileSystem>,
+    /// When the first shard was heard from: all names are held there.
     hearing: Rc<Hearing>,
     all_names: AllNames,
     directories: DirectoryLeases,
     pub(crate) open: OpenFiles<FileSystem>,
-    /// Recalls that are being answered.
-    answering: RefCell<BTreeSet<u64>>,
+    /// Recalls of shards that are being answered.
+    answering: RefCell<BTreeSet<(u16, u64)>>,
 }
 
 impl Files {
@@ -87,14 +88,14 @@ impl Files {
 
     fn begin_after(mount: Mount, last_handle: u64) -> Files {
         let names = mount.names().clone();
-        let hearing = Rc::new(Hearing::from(mount.began()));
+        let hearing = names.hearing(InodeNumber::ROOT.shard());
         let data_of = mount.clone();
         let data_of = move |attributes: &Attributes| data_of.data_of(attributes, b"");
         let inner = Inner {
             mount,
             all_names: AllNames::default(),
             directories: DirectoryLeases::default(),
-            open: OpenFiles::new(names.to_end(), hearing.clone(), last_handle, data_of),
+            open: OpenFiles::new(names.to_end(), last_handle, data_of),
             hearing,
             steady: names.to_end(),
             names: names.clone(),
@@ -102,10 +103,11 @@ impl Files {
         };
         let files = Files(Rc::new(inner));
         spawn(tell_from_time_to_time(Rc::downgrade(&files.0)));
-        spawn(hear_recalls(Rc::downgrade(&files.0)));
+        spawn(hear_shards(Rc::downgrade(&files.0), names.clone()));
         spawn(hold_directories(Rc::downgrade(&files.0), names));
         spawn(give_unused_directories(Rc::downgrade(&files.0)));
-        if files.0.mount.mode() != AttachMode::ReadOnly {
+        // Other shards do not know what is held in the first one.
+        if files.0.mount.mode() != AttachMode::ReadOnly && !files.0.mount.is_spread() {
             spawn(hold_all_names(Rc::downgrade(&files.0)));
         }
         files
@@ -703,8 +705,9 @@ impl Files {
 impl Inner {
     /// Does what another mount waits for.
     async fn answer(self: Rc<Inner>, recall: Recall) {
+        let key = (recall.inode.shard(), recall.number);
         // One that was sent again is being answered.
-        if !self.answering.borrow_mut().insert(recall.number) {
+        if !self.answering.borrow_mut().insert(key) {
             return;
         }
         let answered = match recall.inode {
@@ -722,11 +725,11 @@ impl Inner {
                 self.open.answer(inode, recall.keeps, give_directory).await
             }
         };
-        self.answering.borrow_mut().remove(&recall.number);
+        self.answering.borrow_mut().remove(&key);
         let answered = match recall.keeps {
             HoldMode::Write if answered.is_ok() => {
                 let told = Operation::Told(recall.number);
-                self.steady.ask(b"", InodeNumber::ROOT, told).await.map(drop)
+                self.steady.ask(b"", recall.inode, told).await.map(drop)
             }
             _ => answered,
         };
@@ -750,24 +753,43 @@ impl Inner {
             InodeNumber::ROOT => Some(self.all_names.stop().await),
             _ => None,
         };
-        self.directories.take(&self.steady, &self.hearing, directory).await;
+        self.directories.take(&self.steady, directory).await;
     }
 }
 
-/// Hears what other mounts wait for, as long as there is the mount.
-async fn hear_recalls(inner: Weak<Inner>) {
+/// Hears what other mounts wait for from each shard that was asked something, as long as there is the mount.
+async fn hear_shards(inner: Weak<Inner>, names: Namespace<FileSystem>) {
+    let mut heard = BTreeSet::new();
+    loop {
+        let shards = timeout(LOOKED_THROUGH_EVERY, names.shards_beyond(heard.len())).await;
+        if inner.upgrade().is_none() {
+            return;
+        }
+        for shard in shards.into_iter().flatten() {
+            if heard.insert(shard) {
+                spawn(hear_recalls(inner.clone(), shard));
+            }
+        }
+    }
+}
+
+/// Hears what other mounts wait for from one shard, as long as there is the mount.
+async fn hear_recalls(inner: Weak<Inner>, shard: u16) {
+    // Any inode of it.
+    let of_shard = InodeNumber::new(shard, InodeNumber::ROOT.counter());
     loop {
         let left = now();
         let Some(steady) = inner.upgrade().map(|inner| inner.steady.clone()) else { return };
-        let asked = timeout(HEARS_WITHIN, steady.ask(b"", InodeNumber::ROOT, Operation::Recalls)).await;
+        let asked = timeout(HEARS_WITHIN, steady.ask(b"", of_shard, Operation::Recalls)).await;
         let Some(inner) = inner.upgrade() else { return };
+        let hearing = inner.steady.hearing(shard);
         match asked {
             Ok(Ok(Answer::Recalled(recalls))) => {
-                inner.hearing.note(left);
+                hearing.note(left);
                 recalls.into_iter().for_each(|recall| drop(spawn(inner.clone().answer(recall))));
             }
-            Ok(Ok(_)) => return inner.hearing.end(other_answer(InodeNumber::ROOT)),
-            Ok(Err(error)) => return inner.hearing.end(error),
+            Ok(Ok(_)) => return hearing.end(other_answer(of_shard)),
+            Ok(Err(error)) => return hearing.end(error),
             // Nobody has answered: the one that serves now is asked.
             Err(_) => {}
         }

@@ -1,17 +1,52 @@
-//! When a mount has last heard from the shard, and so how long it may rely on what it holds (F5).
+//! When a mount has last heard from each shard, and so how long it may rely on what it holds there (F5).
 
 use crate::error::FsError;
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
 use std::time::Duration;
-use weft_rt::Instant;
 use weft_rt::sync::Notify;
+use weft_rt::{Instant, now};
 use weft_rules::{Mutation, mutated};
 use weft_types::limits::FILE_LEASE_MS;
 
 /// How long a mount may go by what it holds without a word.
 const LEASE: Duration = Duration::from_millis(FILE_LEASE_MS);
 
-/// When a mount was heard and answered.
+/// When a mount was heard by each shard that it has asked something of.
+#[derive(Default)]
+pub(crate) struct Hearings {
+    of: RefCell<BTreeMap<u16, Rc<Hearing>>>,
+    /// One more shard is asked.
+    began: Notify,
+}
+
+impl Hearings {
+    /// That of a shard. Who calls this for the first time has not asked that shard anything yet: so what is
+    /// held there was asked for later, and the server has heard of the mount later.
+    pub(crate) fn of(&self, shard: u16) -> Rc<Hearing> {
+        let mut of = self.of.borrow_mut();
+        let known = of.len();
+        let hearing = of.entry(shard).or_insert_with(|| Rc::new(Hearing::from(now()))).clone();
+        if of.len() > known {
+            self.began.notify_all();
+        }
+        hearing
+    }
+
+    /// The shards, once there are more than this number.
+    pub(crate) async fn beyond(&self, count: usize) -> Vec<u16> {
+        loop {
+            let began = self.began.notified();
+            if self.of.borrow().len() > count {
+                return self.of.borrow().keys().copied().collect();
+            }
+            began.await;
+        }
+    }
+}
+
+/// When a mount was heard and answered by one shard.
 pub(crate) struct Hearing {
     /// When the newest question left that was answered.
     heard: Cell<Instant>,
@@ -21,7 +56,7 @@ pub(crate) struct Hearing {
 }
 
 impl Hearing {
-    /// A mount that counts as heard when its attach began.
+    /// A mount that counts as heard at this time.
     pub(crate) fn from(began: Instant) -> Hearing {
         Hearing { heard: Cell::new(began), over: RefCell::default(), changed: Notify::default() }
     }

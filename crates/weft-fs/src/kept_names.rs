@@ -39,8 +39,8 @@ pub(crate) struct KeptNames {
 
 #[derive(Default)]
 struct Kept {
-    /// Whether the session hears from the shard; `None` before it holds anything.
-    hearing: Option<Rc<Hearing>>,
+    /// Whether the session hears from the shards in which it holds something, or did.
+    hearings: BTreeMap<u16, Rc<Hearing>>,
     /// The session holds all names.
     has_all: bool,
     /// The directories that it holds.
@@ -178,7 +178,7 @@ impl KeptNames {
     pub(crate) fn turn_on(&self, hearing: &Rc<Hearing>) {
         let mut kept = self.kept.borrow_mut();
         kept.forget();
-        kept.hearing = Some(hearing.clone());
+        kept.hearings.insert(InodeNumber::ROOT.shard(), hearing.clone());
         kept.has_all = true;
         // Its hold stands for all names now.
         kept.leased.remove(InodeNumber::ROOT);
@@ -208,7 +208,7 @@ impl KeptNames {
         let is_untouched = is_untouched && kept.removing == 0;
         kept.step += 1;
         let since = kept.step;
-        kept.hearing = Some(hearing.clone());
+        kept.hearings.insert(inode.shard(), hearing.clone());
         if kept.has_all {
             return kept.leased.insert(inode, since);
         }
@@ -269,12 +269,13 @@ impl KeptNames {
     /// What the shard would answer, if that is known.
     pub(crate) fn answer(&self, operation: &Operation) -> Option<Answer> {
         let kept = self.kept.borrow();
-        if !kept.hearing.as_ref()?.is_sure_for(Duration::ZERO) || kept.blind > 0 {
+        if !kept.is_sure_of(operation.inode()) || kept.blind > 0 {
             return None;
         }
         match operation {
             Operation::Attributes(inode) => kept.attributes(*inode).map(Answer::Attributes),
             Operation::Find(at) => match kept.name(at)? {
+                Name::Leads(inode) if !kept.is_sure_of(inode) => None,
                 Name::Leads(inode) => kept.attributes(inode).map(Answer::Attributes),
                 // The shard says what is wrong with the name.
                 Name::Absent if at.name.len() > FILE_NAME_BYTES_MAX => None,
@@ -351,6 +352,9 @@ impl KeptNames {
             }
             (Operation::Find(at), Answer::Failed(FileError::NotFound)) => {
                 kept.find(look, at, Name::Absent);
+            }
+            (Operation::Find(at), Answer::Elsewhere(inode, _)) => {
+                kept.find(look, at, Name::Leads(*inode));
             }
             (Operation::List { directory, after, .. }, Answer::Listed(listed)) => {
                 kept.list(look, *directory, *after, listed);
@@ -510,6 +514,13 @@ impl Kept {
     /// Whether anything may be kept.
     fn is_on(&self) -> bool {
         self.has_all || !self.leased.is_empty()
+    }
+
+    /// Whether the session may go by what it holds in the shard of an inode. All names are held in the first
+    /// shard.
+    fn is_sure_of(&self, inode: InodeNumber) -> bool {
+        let shard = if self.has_all { InodeNumber::ROOT.shard() } else { inode.shard() };
+        self.hearings.get(&shard).is_some_and(|hearing| hearing.is_sure_for(Duration::ZERO))
     }
 
     fn has(&self, directory: InodeNumber) -> bool {
@@ -734,7 +745,10 @@ impl Kept {
         for entry in &listed.entries {
             let is_directory = entry.attributes.kind == FileKind::Directory;
             let with = if is_directory { entry.attributes.inode } else { directory };
-            self.see(look, &entry.attributes, entry.lasts.then_some(with));
+            // Of an inode in another shard only the number is shown.
+            if entry.attributes.revision > 0 {
+                self.see(look, &entry.attributes, entry.lasts.then_some(with));
+            }
             if is_untouched {
                 let at = NameIn { directory, name: entry.name.clone() };
                 self.set_name(&at, Name::Leads(entry.attributes.inode));

@@ -13,7 +13,7 @@ use std::rc::Rc;
 use std::time::Duration;
 use weft_client::{AttachMode, AttachOptions, ClientError, Fabric, File, FileLayout, FileSystem};
 use weft_rt::sync::join_all;
-use weft_rt::{Buf, Instant, now, random_u64};
+use weft_rt::{Buf, random_u64};
 use weft_types::{Attributes, BLOCK_SIZE, SessionId, with_causes};
 use weft_wire::files::{
     Answer, AttributeChanges, FileError, FileRequest, Operation, SetTime, ShardState, TableCheck, UseOfShard,
@@ -41,8 +41,6 @@ pub struct Mount {
     files: FileSystem,
     caller: Caller<FileSystem>,
     names: Namespace<FileSystem>,
-    /// When the attach was asked for.
-    began: Instant,
     /// Names of files that are being written, and nobody else knows.
     unfinished: Rc<RefCell<BTreeSet<Vec<u8>>>>,
 }
@@ -68,11 +66,10 @@ impl Mount {
         patience: Duration,
     ) -> Result<Mount, ClientError> {
         let options = AttachOptions { mode, io_timeout: patience, ..AttachOptions::default() };
-        let began = now();
         let files = fabric.attach_file_system(name, options).await?;
         let caller = Caller::new(files.clone(), files.session_id(), patience);
         let names = Namespace::new(caller.clone());
-        Ok(Mount { files, caller, names, began, unfinished: Rc::default() })
+        Ok(Mount { files, caller, names, unfinished: Rc::default() })
     }
 
     /// Its names.
@@ -203,6 +200,11 @@ impl Mount {
         }
     }
 
+    /// Whether its directories lie in several shards.
+    pub(crate) fn is_spread(&self) -> bool {
+        self.files.is_spread()
+    }
+
     /// How many shards its metadata have.
     pub fn shards(&self) -> u16 {
         self.files.shards()
@@ -256,11 +258,6 @@ impl Mount {
     /// Asks a shard.
     pub(crate) async fn ask(&self, shard: u16, operation: Operation) -> Result<Answer, FsError> {
         self.caller.call(shard, operation).await
-    }
-
-    /// When the attach was asked for.
-    pub(crate) fn began(&self) -> Instant {
-        self.began
     }
 
     /// What it may do.

@@ -2,8 +2,10 @@
 
 use crate::caller::{Caller, Shards};
 use crate::error::FsError;
+use crate::hearing::Hearing;
 use crate::kept_names::KeptNames;
 use crate::path::{ends_with_dot, is_of_directory, names, text};
+use std::rc::Rc;
 use std::time::Duration;
 use weft_layout::FileLayout;
 use weft_types::limits::LISTED_ENTRIES_MAX;
@@ -69,6 +71,16 @@ impl<S: Shards> Namespace<S> {
     /// The names that a session sees.
     pub fn new(caller: Caller<S>) -> Namespace<S> {
         Namespace { caller, from: InodeNumber::ROOT, to_end: false }
+    }
+
+    /// When a shard was heard from.
+    pub(crate) fn hearing(&self, shard: u16) -> Rc<Hearing> {
+        self.caller.hearing(shard)
+    }
+
+    /// The shards that were asked, once there are more than this number.
+    pub(crate) async fn shards_beyond(&self, count: usize) -> Vec<u16> {
+        self.caller.shards_beyond(count).await
     }
 
     /// The same, where operations are waited for as long as it takes.

@@ -6,7 +6,6 @@
 use crate::caller::Shards;
 use crate::doubts::{Asked, Doubts};
 use crate::error::FsError;
-use crate::hearing::Hearing;
 use crate::kept_names::KeptBy;
 use crate::namespace::Namespace;
 use crate::open_file::{Found, OfMount, OpenFile};
@@ -52,7 +51,6 @@ impl<S> Clone for Handle<S> {
 /// All of them.
 pub(crate) struct OpenFiles<S> {
     steady: Namespace<S>,
-    hearing: Rc<Hearing>,
     data_of: DataOf,
     pub(crate) write_back: Rc<WriteBack>,
     pub(crate) doubts: Rc<Doubts>,
@@ -74,13 +72,11 @@ impl<S: Shards> OpenFiles<S> {
     /// None is open. Handles are counted on from this one.
     pub(crate) fn new(
         steady: Namespace<S>,
-        hearing: Rc<Hearing>,
         last_handle: u64,
         data_of: impl Fn(&Attributes) -> Result<File, FsError> + 'static,
     ) -> OpenFiles<S> {
         OpenFiles {
             steady,
-            hearing,
             data_of: Box::new(data_of),
             write_back: Rc::default(),
             doubts: Rc::default(),
@@ -301,7 +297,7 @@ impl<S: Shards> OpenFiles<S> {
         let found = found((self.data_of)(&attributes)?);
         let of_mount = OfMount {
             names: self.steady.clone(),
-            hearing: self.hearing.clone(),
+            hearing: self.steady.hearing(attributes.inode.shard()),
             write_back: self.write_back.clone(),
             doubts: self.doubts.clone(),
         };

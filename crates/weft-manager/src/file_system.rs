@@ -26,6 +26,7 @@ pub(crate) struct FsWish {
     pub(crate) protection: Protection,
     pub(crate) pool: Option<String>,
     pub(crate) shards: Option<u32>,
+    pub(crate) is_spread: bool,
     pub(crate) stripe_unit_bytes: Option<u64>,
     pub(crate) width: Option<u32>,
     pub(crate) failure_domain: FailureDomain,
@@ -42,6 +43,7 @@ impl Manager {
             striping: None,
             domain: domain_asked(wish.failure_domain),
             shards: wish.shards.map_or(SHARDS_DEFAULT, |shards| shards as usize),
+            is_spread: wish.is_spread,
             created_ms: wall_clock_ms(),
         };
         let unfit = self.unfit_drives();

@@ -368,7 +368,7 @@ mod tests {
         let span = |(first, groups)| ObjectSpan { first, count: 1, groups };
         let (spans, kind) = match id % 2 {
             0 => ((0..).zip(lists).map(span).collect(), VolumeKind::Blocks),
-            _ => (vec![], VolumeKind::Files(FileSystem { sets: lists, shards: vec![] })),
+            _ => (vec![], VolumeKind::Files(FileSystem { sets: lists, shards: vec![], is_spread: false })),
         };
         Volume {
             id: VolumeId(id),

@@ -166,7 +166,7 @@ mod tests {
 
     fn files(shards: &[u64]) -> VolumeKind {
         let shards = shards.iter().map(|shard| weft_types::ListedShard::new(VolumeId(*shard))).collect();
-        VolumeKind::Files(FileSystem { sets: vec![vec![GroupId(1)].into()], shards })
+        VolumeKind::Files(FileSystem { sets: vec![vec![GroupId(1)].into()], shards, is_spread: false })
     }
 
     #[test]

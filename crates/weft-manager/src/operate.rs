@@ -156,13 +156,22 @@ impl Manager {
                 protection,
                 pool,
                 shards,
+                is_spread,
                 stripe_unit_bytes,
                 width,
                 failure_domain,
                 dry_run,
             } => {
-                let wish =
-                    FsWish { name, protection, pool, shards, stripe_unit_bytes, width, failure_domain };
+                let wish = FsWish {
+                    name,
+                    protection,
+                    pool,
+                    shards,
+                    is_spread,
+                    stripe_unit_bytes,
+                    width,
+                    failure_domain,
+                };
                 self.create_file_system(wish, dry_run)
             }
             other => unreachable!("{other:?} creates nothing"),

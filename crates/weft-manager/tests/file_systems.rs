@@ -19,6 +19,7 @@ fn fs_of(name: &str, copies: u8) -> ApiRequest {
         protection: weft_types::Protection::mirror(copies),
         pool: None,
         shards: Some(3),
+        is_spread: false,
         stripe_unit_bytes: Some(128 << 10),
         width: None,
         failure_domain: Default::default(),

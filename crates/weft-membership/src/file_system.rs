@@ -38,6 +38,8 @@ pub struct FileSystemRequest {
     pub domain: FailureDomain,
     /// How many shards its metadata has, from 1 to [`SHARDS_MAX`].
     pub shards: usize,
+    /// Whether directories lie in any of them; otherwise all lie in the first one.
+    pub is_spread: bool,
     /// Now, in milliseconds since 1970-01-01T00:00:00Z.
     pub created_ms: u64,
 }
@@ -63,6 +65,8 @@ pub struct CreateFileSystem {
     pub new_groups: Vec<NewGroup>,
     /// Its first set; the number of the file system comes before that of a table that is made for it.
     pub set: SpanPlan,
+    /// Whether its directories lie in any of its shards.
+    pub is_spread: bool,
     /// The groups of the system volume of each shard; at most [`SYSTEM_VOLUME_GROUPS_MAX`] each.
     pub shards: Vec<SpanPlan>,
 }
@@ -80,7 +84,7 @@ pub fn plan_file_system(
     request: &FileSystemRequest,
     absent: &BTreeSet<DriveId>,
 ) -> Result<Change, Refusal> {
-    let FileSystemRequest { pool, protection, domain, created_ms, .. } = *request;
+    let FileSystemRequest { pool, protection, domain, is_spread, created_ms, .. } = *request;
     check_request(map, Kind::FileSystem, &request.name, pool, protection)?;
     check_shards(request.shards)?;
     let stock = Stock::plan(map, groups, pool, protection, domain, absent)?;
@@ -102,6 +106,7 @@ pub fn plan_file_system(
         created_ms,
         new_groups: stock.new_groups,
         set,
+        is_spread,
         shards: Vec::with_capacity(request.shards),
     };
     for shard in 0..request.shards {
@@ -137,7 +142,7 @@ pub(crate) fn create(map: &mut FabricMap, change: &CreateFileSystem) -> Result<R
         state: VolumeState::Ready,
         thin: true,
         created_ms: change.created_ms,
-        kind: VolumeKind::Files(FileSystem { sets: vec![set], shards }),
+        kind: VolumeKind::Files(FileSystem { sets: vec![set], shards, is_spread: change.is_spread }),
     };
     map.volumes.insert(id, file_system);
     Ok(Reason::FileSystemCreated {

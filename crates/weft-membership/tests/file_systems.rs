@@ -59,6 +59,7 @@ fn request(name: &str, shards: usize) -> FileSystemRequest {
         striping: None,
         domain: FailureDomain::Node,
         shards,
+        is_spread: false,
         created_ms: 5,
     }
 }

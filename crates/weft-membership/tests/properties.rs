@@ -258,6 +258,7 @@ fn creation(map: &FabricMap, attempt: &Attempt, serial: u32) -> Option<Change> {
                 striping: None,
                 domain: domain(*node),
                 shards: *shards,
+                is_spread: *shards % 2 == 0,
                 created_ms: 0,
             };
             plan_file_system(map, &GroupIndex::of(map), &request, &BTreeSet::new()).ok()

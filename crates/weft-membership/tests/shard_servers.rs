@@ -49,6 +49,7 @@ fn fabric(nodes: u32, shards: usize) -> (FabricMap, VolumeId) {
         striping: None,
         domain: FailureDomain::Node,
         shards,
+        is_spread: false,
         created_ms: 5,
     };
     let planned = plan_file_system(&map, &GroupIndex::of(&map), &request, &BTreeSet::new());

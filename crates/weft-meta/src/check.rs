@@ -50,6 +50,8 @@ struct Seen {
 /// One reading of all tables.
 #[derive(Default)]
 pub(crate) struct Pass {
+    /// Directories of the file system lie in several shards: names of an inode may be in another one.
+    is_spread: bool,
     /// The table that is read, by its place in the order.
     at: usize,
     /// The item that was read last.
@@ -71,6 +73,11 @@ pub(crate) struct Pass {
 }
 
 impl Pass {
+    /// A reading of the tables of a shard; `is_spread`: of a file system whose directories lie in several.
+    pub(crate) fn new(is_spread: bool) -> Pass {
+        Pass { is_spread, ..Pass::default() }
+    }
+
     /// Reads at most `most` items more, and says whether these were the last ones. Nothing may change the
     /// tables meanwhile; between two steps it may, if they are watched.
     pub(crate) fn step(&mut self, tables: &Tables, most: usize) -> bool {
@@ -189,7 +196,8 @@ impl Pass {
             FileKind::Directory if seen.names == 1 || is_root => 2,
             _ => seen.names,
         };
-        if found != attributes.links {
+        let may_be_elsewhere = self.is_spread && seen.names < attributes.links;
+        if found != attributes.links && !may_be_elsewhere {
             self.of_names(tables, TableFinding::Links { inode, said: attributes.links, found });
         }
         let found = if is_root { Some(inode) } else { seen.parent };

@@ -17,7 +17,7 @@ use std::rc::Rc;
 use std::time::Duration;
 use weft_rt::{now, random_below, sleep, spawn, wall_clock_us};
 use weft_rules::{Mutation, mutated};
-use weft_types::{FileKind, FileTime};
+use weft_types::{FileKind, FileTime, InodeNumber};
 use weft_wire::files::{Answer, FileRequest, Operation};
 use weft_wire::{Decoder, Encoder};
 
@@ -158,13 +158,21 @@ impl<M: Medium> Inner<M> {
         self.peers.borrow().is_some()
     }
 
-    /// The shard that a new directory is made in, if it is another one.
+    /// The shard that a new directory is made in, if it is another one than that of its parent: near the root
+    /// any, so that what users do lies in all of them; further down that of the parent, so that most
+    /// operations happen in one.
     pub(crate) fn place_of(&self, operation: &Operation) -> Option<u16> {
-        let shards = self.transactions.shards.get();
+        let (shards, tables) = (self.transactions.shards.get(), self.tables.borrow());
+        let is_near_root = |directory: InodeNumber| {
+            let parent = tables.inode(directory).map(|found| found.parent);
+            directory == InodeNumber::ROOT || parent == Some(InodeNumber::ROOT)
+        };
         match operation {
-            Operation::Create(_, made) if made.kind == FileKind::Directory && shards > 1 => {
+            Operation::Create(at, made)
+                if shards > 1 && made.kind == FileKind::Directory && is_near_root(at.directory) =>
+            {
                 let place = random_below(u64::from(shards)) as u16;
-                let own = self.tables.borrow().shard().map_or(0, |record| record.number);
+                let own = tables.shard().map_or(0, |record| record.number);
                 (place != own).then_some(place)
             }
             _ => None,

@@ -97,7 +97,7 @@ fn note(check: &mut TableCheck, pass: &Pass) {
 
 /// Reads all tables once. `None` if the shard has ended.
 async fn read<M: Medium>(inner: &Rc<Inner<M>>) -> Option<Pass> {
-    let mut pass = Pass::default();
+    let mut pass = Pass::new(inner.transactions.is_spread());
     inner.tables.borrow_mut().watch(true);
     loop {
         let is_over = pass.step(&inner.tables.borrow(), ITEMS_PER_BREATH);

@@ -5,6 +5,7 @@
 //! named or has taken it. It decides nothing about names and attributes.
 
 use crate::error::{MediumError, MetaError};
+use crate::other_shards::OtherShards;
 use crate::purge::purge;
 use crate::shard::{Shard, ShardFormat, open_or_format};
 use crate::superblock::ShardName;
@@ -23,7 +24,7 @@ use weft_target::Target;
 use weft_types::limits::{FILE_LEASE_MS, FRAME_HEAD_MAX, SHARD_REQUESTS_MAX};
 use weft_types::{FabricMap, SessionId, SessionState, Volume, VolumeId, VolumeState, with_causes};
 use weft_wire::control::UnservedShard;
-use weft_wire::files::{Answer, AttributeChanges, HoldMode, Operation, ShardRequest};
+use weft_wire::files::{AttributeChanges, HoldMode, Operation, ShardRequest};
 use weft_wire::{Encoder, Kind, Status};
 
 /// First and longest pause before a shard that could not be opened is tried again.
@@ -35,7 +36,7 @@ const RETRY_LONGEST: Duration = Duration::from_secs(1);
 const VOLUME_PATIENCE: Duration = Duration::from_secs(600);
 
 /// Which shard of which file system.
-type Key = (VolumeId, u16);
+pub(crate) type Key = (VolumeId, u16);
 
 /// How long the leases of a session stay after its end. A mount relies on them for `FILE_LEASE_MS` after a
 /// server has last heard from it, by a clock that may run slower: so a tenth is added.
@@ -122,7 +123,8 @@ impl ShardServer {
     /// Serves the target at its address, and the shards that the map names it for, for ever.
     pub async fn run(self: &Rc<Self>, listener: Listener) {
         spawn(self.clone().follow_maps());
-        self.target.run_beside(listener, |services| services.serve(&[Kind::AskShard], self.clone())).await;
+        let kinds = [Kind::AskShard, Kind::AskPeer];
+        self.target.run_beside(listener, |services| services.serve(&kinds, self.clone())).await;
     }
 
     /// Serves what the map names it for, until it is stopped.
@@ -171,6 +173,8 @@ impl ShardServer {
                 served
             });
         }
+        drop(shards);
+        self.watch_file_systems();
     }
 
     /// Tells a shard the set that new inodes lie in, as the target's map has it.
@@ -292,7 +296,11 @@ impl ShardServer {
     }
 
     /// Takes a shard over from the server before.
-    async fn open(&self, (file_system, shard): Key, served: &Served) -> Result<Shard<VolumeMedium>, String> {
+    async fn open(
+        self: &Rc<Self>,
+        (file_system, shard): Key,
+        served: &Served,
+    ) -> Result<Shard<VolumeMedium>, String> {
         let (target, map) = self.target.id().zip(self.target.map()).ok_or("the target has no map yet")?;
         let gone = || format!("the map of the target has no file system {file_system}");
         let listed = map.volumes.get(&file_system).ok_or_else(gone)?;
@@ -301,13 +309,30 @@ impl ShardServer {
         let options =
             AttachOptions { preempt: true, io_timeout: VOLUME_PATIENCE, ..AttachOptions::default() };
         let fabric = self.fabric().await.map_err(|error| with_causes(&error))?;
+        self.watch_file_systems();
         let attached = fabric.attach_system_volume(&name, target, options).await;
         let volume = attached.map_err(|error| with_causes(&error))?;
         served.session.set(Some(volume.session_id()));
         self.tell_sessions();
         self.target_follows(served.volume, volume.session_id()).await?;
         let opened = open_or_format(VolumeMedium::new(volume), &format).await;
-        opened.map_err(|error| with_causes(&error))
+        let opened = opened.map_err(|error| with_causes(&error))?;
+        if let Some(files) = listed.files().filter(|files| files.is_spread) {
+            opened.join_peers(Rc::new(OtherShards::of(self, file_system)), files.shards.len() as u16);
+        }
+        Ok(opened)
+    }
+
+    /// Has the connection to the fabric follow where the shards of file systems are served whose directories
+    /// lie in several of them.
+    fn watch_file_systems(&self) {
+        let Some((fabric, map)) = self.fabric_now().zip(self.target.map()) else { return };
+        let served: BTreeSet<VolumeId> = self.shards.borrow().keys().map(|key| key.0).collect();
+        let is_spread = |id: &VolumeId| {
+            let files = map.volumes.get(id).and_then(Volume::files);
+            files.is_some_and(|files| files.is_spread)
+        };
+        fabric.watch_volumes(served.into_iter().filter(is_spread).collect());
     }
 
     /// Waits until the target's map lists the session of a shard. From then on it is at least as new as the
@@ -340,6 +365,16 @@ impl ShardServer {
         let own = self.target.id().unwrap_or_default();
         let fabric = Fabric::connect_beside(&options.managers, &name, own).await?;
         Ok(self.fabric.borrow_mut().get_or_insert(fabric).clone())
+    }
+
+    /// The connection to the fabric, if there is one.
+    pub(crate) fn fabric_now(&self) -> Option<Fabric> {
+        self.fabric.borrow().clone()
+    }
+
+    /// A shard that is served here now.
+    pub(crate) fn shard(&self, key: Key) -> Option<Shard<VolumeMedium>> {
+        self.shards.borrow().get(&key).and_then(|served| served.shard.borrow().clone())
     }
 
     fn tell_unserved(&self) {
@@ -385,8 +420,7 @@ impl ShardServer {
             return refusal;
         }
         let key = (asked.file_system, asked.shard);
-        let served = self.shards.borrow().get(&key).and_then(|served| served.shard.borrow().clone());
-        let Some(shard) = served else {
+        let Some(shard) = self.shard(key) else {
             let text =
                 format!("shard {} of file system {} is not served here", asked.shard, asked.file_system);
             return Reply::error(Status::NotServing, text);
@@ -396,7 +430,11 @@ impl ShardServer {
         };
         match shard.serve_if(&asked.request, || self.check_session(&asked)).await {
             // Its session may have ended meanwhile.
-            Ok(Ok(answer)) => self.check_session(&asked).err().unwrap_or_else(|| encoded(&answer)),
+            Ok(Ok(answer)) => self.check_session(&asked).err().unwrap_or_else(|| {
+                let mut e = Encoder::default();
+                answer.encode(&mut e);
+                framed(e.0)
+            }),
             Ok(Err(refusal)) => refusal,
             Err(error @ MetaError::Medium(MediumError::Fenced) | error @ MetaError::Closed) => {
                 Reply::error(Status::NotServing, with_causes(&error))
@@ -444,17 +482,18 @@ fn may_read_only(operation: &Operation) -> bool {
 
 impl Service for ShardServer {
     async fn handle(self: Rc<Self>, _peer: Rc<Peer>, request: Request) -> Reply {
-        self.answer(&request).await
+        match request.kind {
+            Kind::AskPeer => self.answer_peer(&request).await,
+            _ => self.answer(&request).await,
+        }
     }
 }
 
 /// An answer as a frame: the head, or the body if it is longer than a head may be.
-fn encoded(answer: &Answer) -> Reply {
-    let mut e = Encoder::default();
-    answer.encode(&mut e);
-    match e.0.len() <= FRAME_HEAD_MAX {
-        true => Reply::ok(e.0, Body::none()),
-        false => Reply::ok(Vec::new(), Buf::from(e.0)),
+pub(crate) fn framed(answer: Vec<u8>) -> Reply {
+    match answer.len() <= FRAME_HEAD_MAX {
+        true => Reply::ok(answer, Body::none()),
+        false => Reply::ok(Vec::new(), Buf::from(answer)),
     }
 }
 
@@ -463,7 +502,9 @@ fn format_of(map: &FabricMap, file_system: &Volume, shard: u16) -> Result<ShardF
     let layout = FileLayout::default_of(file_system);
     let layout = layout.ok_or_else(|| format!("{} is no file system", file_system.id))?;
     let name = ShardName { file_system: file_system.id.0, shard };
-    Ok(ShardFormat::new(name, hash_key_of(map, file_system), layout.encode()))
+    let is_spread = file_system.files().is_some_and(|files| files.is_spread);
+    let format = ShardFormat::new(name, hash_key_of(map, file_system), layout.encode());
+    Ok(ShardFormat { is_spread, ..format })
 }
 
 /// The key by which all shards of a file system hash names: another one for each file system.

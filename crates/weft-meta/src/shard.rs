@@ -18,7 +18,7 @@ use crate::place::{LOG_BLOCK, LOG_BLOCKS, LOG_BLOCKS_LEAST, Places, SUPERBLOCKS}
 use crate::recalls::{Recalls, Wanted, in_the_way, who_knows};
 use crate::record::{Inode, Part, ShardRecord, Value, decode_hold};
 use crate::running_check::RunningCheck;
-use crate::superblock::{FEATURES, ShardName, Superblock, newest};
+use crate::superblock::{FEATURES, SPREAD, ShardName, Superblock, newest};
 use crate::tables::Tables;
 use crate::tree::{Tree, write_pages};
 use crate::waits::Waits;
@@ -46,12 +46,14 @@ pub struct ShardFormat {
     pub owner: (u32, u32, u16),
     /// Blocks of the log, at least four of the largest batches.
     pub log_blocks: u32,
+    /// Whether directories of the file system lie in several shards.
+    pub is_spread: bool,
 }
 
 impl ShardFormat {
     /// A shard with the usual log, whose root directory belongs to root.
     pub fn new(name: ShardName, hash_key: [u8; 16], layout: [u8; 12]) -> ShardFormat {
-        ShardFormat { name, hash_key, layout, owner: (0, 0, 0o755), log_blocks: LOG_BLOCKS }
+        ShardFormat { name, hash_key, layout, owner: (0, 0, 0o755), log_blocks: LOG_BLOCKS, is_spread: false }
     }
 
     /// The items that a new shard has.
@@ -215,7 +217,7 @@ pub async fn format_shard(medium: &impl Medium, format: &ShardFormat) -> Result<
     }
     let mut superblock = Superblock {
         name: format.name,
-        features: FEATURES,
+        features: FEATURES | if format.is_spread { SPREAD } else { 0 },
         checkpoint: 1,
         // Whoever formats a shard may open it as well: its log is empty.
         generation: 0,
@@ -298,7 +300,7 @@ impl<M: Medium> Shard<M> {
         begin_if_due(&inner);
         spawn(write_log(inner.clone(), log));
         let shard = Shard(Rc::new(Handle(inner)));
-        if superblock.features != FEATURES {
+        if superblock.features & FEATURES != FEATURES {
             // A release of before would misread what this one writes.
             shard.checkpoint().await?;
         }

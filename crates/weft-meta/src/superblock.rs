@@ -20,8 +20,15 @@ const FILES_SAY_DIRECTORY: u64 = 1;
 /// hold for damage.
 const FILES_SHARED: u64 = 2;
 
-/// The features that a shard has which this release writes.
+/// A feature: directories of the file system lie in several shards, and operations happen in several of them
+/// (F3). A release that does not know it finds tables that it cannot read.
+pub(crate) const SPREAD: u64 = 4;
+
+/// The features that every shard has which this release writes.
 pub(crate) const FEATURES: u64 = FILES_SAY_DIRECTORY | FILES_SHARED;
+
+/// The features that this release knows.
+const FEATURES_KNOWN: u64 = FEATURES | SPREAD;
 
 const CRC_AT: Range<usize> = BLOCK_SIZE - 4..BLOCK_SIZE;
 
@@ -119,7 +126,7 @@ impl Superblock {
             return Err(MetaError::Version { found: format, newest: FORMAT });
         }
         let superblock = Superblock::fields(&mut d).map_err(|error| damaged(error.to_string()))?;
-        match superblock.features & !FEATURES {
+        match superblock.features & !FEATURES_KNOWN {
             0 => Ok(superblock),
             unknown => Err(MetaError::Features(unknown)),
         }

@@ -903,12 +903,21 @@ impl Bed {
     /// # Panics
     /// If the manager refuses it.
     pub async fn create_file_system(&self, name: &str, copies: u8, width: u32) {
+        self.create_file_system_of(1, name, copies, width).await;
+    }
+
+    /// The same with this number of shards: with more than one, its directories lie in all of them.
+    ///
+    /// # Panics
+    /// If the manager refuses it.
+    pub async fn create_file_system_of(&self, shards: u32, name: &str, copies: u8, width: u32) {
         self.all_drives_are_there().await;
         let request = ApiRequest::FsCreate {
             name: name.into(),
             protection: weft_types::Protection::mirror(copies),
             pool: None,
-            shards: Some(1),
+            shards: Some(shards),
+            is_spread: shards > 1,
             stripe_unit_bytes: Some(16 << 10),
             width: Some(width),
             failure_domain: FailureDomain::Node,

@@ -75,6 +75,8 @@ pub enum Kind {
     Verify = 36,
     /// A client of a file system asks one of its shards: `files/addressed.rs`.
     AskShard = 40,
+    /// A shard of a file system asks another one: `weft_meta::PeerRequest`.
+    AskPeer = 41,
     /// Manager to target, JSON.
     Control = 48,
     /// Target or client to manager, JSON.
@@ -106,6 +108,7 @@ impl Kind {
             Entries,
             Verify,
             AskShard,
+            AskPeer,
             Control,
             Manage,
             Renew,

@@ -288,12 +288,13 @@ mod tests {
             NamedGroups::Window(TableWindow { table: GroupTableId(table), first, count })
         });
         let groups = prop_oneof![own, window];
-        let files = (proptest::collection::vec(groups.clone(), 1..3), any::<(u64, u64)>());
+        let files = (proptest::collection::vec(groups.clone(), 1..3), any::<(u64, u64, bool)>());
         let shard = |volume, server| ListedShard { volume: VolumeId(volume), server };
-        let files = files.prop_map(move |(sets, (a, b))| {
+        let files = files.prop_map(move |(sets, (a, b, is_spread))| {
             VolumeKind::Files(FileSystem {
                 sets,
                 shards: vec![shard(a, None), shard(b, Some(TargetId(b as u32)))],
+                is_spread,
             })
         });
         let system = any::<u64>().prop_map(|id| VolumeKind::System { file_system: VolumeId(id) });
@@ -495,7 +496,8 @@ mod tests {
         let needs = |bytes: &[u8]| Header::decode(bytes).expect("it is known here").0.must_understand;
         let files = |sets: usize, shards: usize| {
             let sets = vec![NamedGroups::Own([GroupId(4), GroupId(4)].into()); sets];
-            VolumeKind::Files(FileSystem { sets, shards: vec![ListedShard::new(VolumeId(9)); shards] })
+            let shards = vec![ListedShard::new(VolumeId(9)); shards];
+            VolumeKind::Files(FileSystem { sets, shards, is_spread: false })
         };
         assert_eq!(needs(&with_a_volume(8, VolumeKind::Blocks)), 0);
         assert_eq!(needs(&with_a_volume(8, files(1, 1))), FEATURE_FILE_SYSTEMS);
@@ -505,6 +507,7 @@ mod tests {
         let window = FileSystem {
             sets: vec![NamedGroups::Window(table)],
             shards: vec![ListedShard::new(VolumeId(9))],
+            is_spread: false,
         };
         let both = FEATURE_FILE_SYSTEMS | FEATURE_GROUP_TABLES;
         assert_eq!(needs(&with_a_volume(8, VolumeKind::Files(window))), both);

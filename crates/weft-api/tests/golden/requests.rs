@@ -154,6 +154,7 @@ fn file_systems() -> Vec<ApiRequest> {
         protection: Protection::mirror(3),
         pool: Some("default".into()),
         shards: Some(32),
+        is_spread: false,
         stripe_unit_bytes: Some(65_536),
         width: Some(8),
         failure_domain: FailureDomain::Node,

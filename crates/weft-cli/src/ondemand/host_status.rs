@@ -43,6 +43,7 @@ pub(super) async fn create(
         protection: Protection::mirror(copies),
         pool: None,
         shards,
+        is_spread: false,
         stripe_unit_bytes: None,
         width: None,
         failure_domain: Default::default(),

@@ -258,15 +258,15 @@ async fn lock(place: &Place, force: bool) -> Result<Option<File>, CliError> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         file => file.map_err(CliError::file("open", &path))?,
     };
-    let began = now();
-    let mut has_ended = false;
+    let (mut began, mut has_ended) = (now(), false);
     loop {
         match file.try_lock() {
             Ok(()) => break,
             Err(TryLockError::Error(error)) => return Err(CliError::file("lock", path)(error)),
             Err(TryLockError::WouldBlock) if began.elapsed() < LOCK_PATIENCE => sleep(LOCK_POLL).await,
             Err(TryLockError::WouldBlock) if force && !has_ended => {
-                has_ended = true;
+                // Its threads end one after another, and the last one lets go of the lock.
+                (began, has_ended) = (now(), true);
                 if let Some(other) = ProcessId::read_alive(&place.holder_file()) {
                     other.signal(Signal::Kill).map_err(CliError::file("end the process of", &path))?;
                     other.ends_within(LOCK_PATIENCE).await;

@@ -19,6 +19,9 @@ pub(super) const FILES: &str = "files";
 /// How long an operation may take.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 
+/// Shards of a file system that has several.
+const SHARDS: u32 = 3;
+
 pub(super) const BLOCK: u64 = BLOCK_SIZE as u64;
 
 /// A fabric of three nodes, which has one file system with two copies.
@@ -33,16 +36,26 @@ impl FilesStage {
         FilesStage::set_as(async || Stage::set_with_sessions(3, 2, 300).await).await
     }
 
+    /// The same, with directories in several shards.
+    pub async fn set_spread() -> FilesStage {
+        let set = async || Stage::set_with_sessions(3, 2, 300).await;
+        FilesStage::set_of(SHARDS, set).await
+    }
+
     /// One whose sessions last.
     pub async fn set_to_last() -> FilesStage {
         FilesStage::set_as(async || Stage::set(3, 2).await).await
     }
 
     async fn set_as(set: impl AsyncFnOnce() -> Rc<Stage>) -> FilesStage {
+        FilesStage::set_of(1, set).await
+    }
+
+    async fn set_of(shards: u32, set: impl AsyncFnOnce() -> Rc<Stage>) -> FilesStage {
         // The nodes have to know of files before they start.
         let know_files = KnowFiles::begin();
         let stage = set().await;
-        stage.bed.create_file_system(FILES, 2, 1).await;
+        stage.bed.create_file_system_of(shards, FILES, 2, 1).await;
         FilesStage { stage, _know_files: know_files }
     }
 

@@ -106,6 +106,8 @@ pub enum Scenario {
     SharedFiles,
     /// Several mounts change a tree of directories, links and locks.
     Trees,
+    /// Likewise, where directories lie in several shards.
+    SpreadTrees,
     /// Several mounts write one file at the same time.
     WrittenByMany,
     /// A mount is cut off until another one has what it held.
@@ -169,6 +171,7 @@ impl Scenario {
             Scenario::DiedAfterWrite => fenced::run_died().await,
             Scenario::SharedFiles => files::run_shared().await,
             Scenario::Trees => trees::run().await,
+            Scenario::SpreadTrees => trees::run_spread().await,
             Scenario::WrittenByMany => shared::run().await,
         }
     }

@@ -234,8 +234,11 @@ impl Scene {
             let medium = VolumeMedium::new(volume);
             let name = ShardName { file_system: 5, shard: shard as u16 };
             if n < VOLUMES.len() {
-                let format =
-                    ShardFormat { log_blocks: LOG_BLOCKS, ..ShardFormat::new(name, [3; 16], [0; 12]) };
+                let format = ShardFormat {
+                    log_blocks: LOG_BLOCKS,
+                    is_spread: true,
+                    ..ShardFormat::new(name, [3; 16], [0; 12])
+                };
                 if let Err(error) = format_shard(&medium, &format).await {
                     return started.send(Err(error.to_string()));
                 }

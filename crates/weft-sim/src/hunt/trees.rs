@@ -14,6 +14,18 @@ const MOUNTS_MAX: u64 = 3;
 /// # Errors
 /// What is wrong.
 pub async fn run() -> Result<(), String> {
+    run_on(FilesStage::set().await).await
+}
+
+/// The same with directories in several shards, so that operations happen in two of them or more (F3).
+///
+/// # Errors
+/// What is wrong.
+pub async fn run_spread() -> Result<(), String> {
+    run_on(FilesStage::set_spread().await).await
+}
+
+async fn run_on(stage: FilesStage) -> Result<(), String> {
     let habits = Habits {
         mounts: 1 + random_below(MOUNTS_MAX) as usize,
         patience: Duration::from_secs(30),
@@ -22,7 +34,6 @@ pub async fn run() -> Result<(), String> {
         silence: Duration::from_millis(1_200),
         may_fill: false,
     };
-    let stage = FilesStage::set().await;
     let client = TreesClient::start(&stage.bed, FILES, habits, 0);
     for _ in 0..2 + random_below(4) {
         sleep(Duration::from_millis(200 + random_below(1_500))).await;

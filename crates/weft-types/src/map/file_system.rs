@@ -34,6 +34,9 @@ pub struct FileSystem<G = SpanGroups> {
     /// Its shards of metadata; from 1 to [`SHARDS_MAX`](crate::limits::SHARDS_MAX). How many there are, and
     /// their system volumes, are fixed when the file system is created.
     pub shards: Vec<ListedShard>,
+    /// Whether new directories lie in any of the shards; otherwise all lie in the first one. Fixed when the
+    /// file system is created.
+    pub is_spread: bool,
 }
 
 /// A shard of metadata, as the map lists it.
@@ -74,7 +77,7 @@ impl<G> VolumeKind<G> {
             VolumeKind::System { file_system } => VolumeKind::System { file_system },
             VolumeKind::Files(files) => {
                 let sets = files.sets.into_iter().map(groups).collect::<Result<_, _>>()?;
-                VolumeKind::Files(FileSystem { sets, shards: files.shards })
+                VolumeKind::Files(FileSystem { sets, shards: files.shards, is_spread: files.is_spread })
             }
         })
     }
@@ -189,7 +192,7 @@ mod tests {
         };
         let span = |first| vec![ObjectSpan { first: 0, count: 4, groups: window(first, 1) }];
         let sets = vec![window(1, 2), vec![GroupId(7), GroupId(8), GroupId(7)].into()];
-        let files = FileSystem { sets, shards: vec![ListedShard::new(VolumeId(21))] };
+        let files = FileSystem { sets, shards: vec![ListedShard::new(VolumeId(21))], is_spread: true };
         let system = VolumeKind::System { file_system: VolumeId(20) };
         let volumes = [
             volume(20, vec![], VolumeKind::Files(files)),

@@ -590,6 +590,7 @@ pub(super) mod tests {
                 VolumeKind::Files(FileSystem {
                     sets,
                     shards: vec![crate::ListedShard::new(VolumeId(value))],
+                    is_spread: value % 2 == 1,
                 }),
             ),
             _ => (vec![span], VolumeKind::Blocks),

@@ -228,6 +228,8 @@ struct Volume {
 struct Files {
     sets: Vec<Groups>,
     shards: Vec<ListedShard>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    is_spread: bool,
 }
 
 /// A list of groups of its own, or a window of a table.
@@ -295,12 +297,13 @@ impl Volume {
 
 impl Files {
     fn of(files: &FileSystem) -> Files {
-        Files { sets: files.sets.iter().map(Groups::of).collect(), shards: files.shards.clone() }
+        let sets = files.sets.iter().map(Groups::of).collect();
+        Files { sets, shards: files.shards.clone(), is_spread: files.is_spread }
     }
 
     fn read(&self, tables: &GroupTables) -> Result<FileSystem, TableWindow> {
         let sets = self.sets.iter().map(|set| set.read(tables)).collect::<Result<_, _>>()?;
-        Ok(FileSystem { sets, shards: self.shards.clone() })
+        Ok(FileSystem { sets, shards: self.shards.clone(), is_spread: self.is_spread })
     }
 }
 

@@ -299,6 +299,9 @@ struct FileSystem {
     /// out while none is named of any.
     #[prost(uint64, repeated, tag = "3")]
     servers: Vec<u64>,
+    /// Whether directories lie in any of the shards.
+    #[prost(bool, tag = "4")]
+    is_spread: bool,
 }
 
 /// A list of groups of its own, or a window of a table.
@@ -808,6 +811,7 @@ impl FileSystem {
             sets: files.sets.iter().map(set).collect(),
             shards: files.shards.iter().map(|shard| shard.volume.0).collect(),
             servers,
+            is_spread: files.is_spread,
         }
     }
 
@@ -833,6 +837,7 @@ impl FileSystem {
         Ok(weft_types::FileSystem {
             sets: self.sets.into_iter().map(|set| named_by(&set.group_steps, set.window)).collect(),
             shards: shards.collect::<Result<_, DecodeError>>()?,
+            is_spread: self.is_spread,
         })
     }
 }
