@@ -55,8 +55,9 @@ pub(crate) struct OpenFiles<S> {
     pub(crate) write_back: Rc<WriteBack>,
     pub(crate) doubts: Rc<Doubts>,
     listed: RefCell<BTreeMap<InodeNumber, Rc<OpenFile<S>>>>,
-    /// Inodes that are being opened.
+    /// Inodes that are being opened, and what was seen of them meanwhile.
     opening: Turns,
+    seen_meanwhile: RefCell<BTreeMap<InodeNumber, Attributes>>,
     /// Files that are being made, by numbers that are counted up: their inodes are not known yet.
     creating: RefCell<BTreeSet<u64>>,
     last_created: Cell<u64>,
@@ -82,6 +83,7 @@ impl<S: Shards> OpenFiles<S> {
             doubts: Rc::default(),
             listed: RefCell::default(),
             opening: Turns::default(),
+            seen_meanwhile: RefCell::default(),
             creating: RefCell::default(),
             last_created: Cell::new(0),
             created: Notify::default(),
@@ -105,15 +107,29 @@ impl<S: Shards> OpenFiles<S> {
     pub(crate) fn seen(&self, found: Attributes) -> Attributes {
         match self.listed.borrow().get(&found.inode) {
             Some(file) => file.seen(found),
-            None => found,
+            None => self.seen_of_unlisted(found),
         }
+    }
+
+    /// Attributes of a file that is not listed. If it is being opened, what its opening is answered may be
+    /// older.
+    fn seen_of_unlisted(&self, found: Attributes) -> Attributes {
+        if self.opening.is_any_at(found.inode) {
+            let mut seen = self.seen_meanwhile.borrow_mut();
+            seen.retain(|inode, _| self.opening.is_any_at(*inode));
+            let newest = seen.entry(found.inode).or_insert(found);
+            if newest.revision < found.revision {
+                *newest = found;
+            }
+        }
+        found
     }
 
     /// The same, of attributes that were asked for at this time.
     pub(crate) fn seen_since(&self, found: Attributes, asked: Asked) -> Attributes {
         match self.listed.borrow().get(&found.inode) {
             Some(file) => file.seen_since(found, asked),
-            None => found,
+            None => self.seen_of_unlisted(found),
         }
     }
 
@@ -173,14 +189,17 @@ impl<S: Shards> OpenFiles<S> {
     /// Opens a file for a user, who gives it back later. A file that is not open yet gets this mode, unless
     /// another mount writes it.
     pub(crate) async fn take(&self, inode: InodeNumber, mode: HoldMode) -> Result<Rc<OpenFile<S>>, FsError> {
-        let opened = self
-            .opening
-            .take(inode, async || match self.get(inode) {
-                Some(file) => Ok(count_user(file)),
-                None => self.open_new(inode, mode).await,
-            })
-            .await?;
-        self.use_file(opened, mode).await
+        let opened = self.opening.take(inode, async || match self.get(inode) {
+            Some(file) => Ok(count_user(file)),
+            None => {
+                let opened = self.open_new(inode, mode).await;
+                let seen = self.seen_meanwhile.borrow_mut().remove(&inode);
+                opened.inspect(|file| {
+                    seen.map(|seen| file.seen(seen));
+                })
+            }
+        });
+        self.use_file(opened.await?, mode).await
     }
 
     /// Makes a file by an operation that leaves it open to write, with bytes reserved up to an offset.

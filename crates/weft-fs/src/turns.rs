@@ -26,6 +26,11 @@ impl Turns {
         let _turn = waits.turn.lock().await;
         work().await
     }
+
+    /// Whether something is under way with an inode.
+    pub(crate) fn is_any_at(&self, inode: InodeNumber) -> bool {
+        self.0.borrow().contains_key(&inode)
+    }
 }
 
 impl Drop for InTurn<'_> {

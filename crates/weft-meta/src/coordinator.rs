@@ -220,7 +220,7 @@ impl<M: Medium> Inner<M> {
             if let Err(why) = may_be_decided() {
                 break Attempt::NotAllowed(why);
             }
-            if self.locks.are_in_the_way(&self.tables.borrow(), &request.operation) {
+            if self.locks.are_in_the_way(&self.tables.borrow(), request) {
                 break Attempt::Again;
             }
             foreign.locked_here = self.locks.of_others(transaction);

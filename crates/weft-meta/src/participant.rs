@@ -19,8 +19,8 @@ use std::rc::Rc;
 use std::time::Duration;
 use weft_rt::{now, sleep, timeout};
 use weft_rules::{Mutation, mutated};
-use weft_types::InodeNumber;
-use weft_wire::files::{Answer, HoldMode, NameIn, Operation};
+use weft_types::{InodeNumber, SessionId};
+use weft_wire::files::{Answer, FileRequest, HoldMode, NameIn, Operation};
 
 /// How often it is looked for transactions that were prepared here and not heard of since.
 const ASKS_EVERY: Duration = Duration::from_millis(500);
@@ -87,16 +87,18 @@ impl Locks {
         locks.iter().filter(|(_, locked)| locked.by != than).map(|(inode, _)| *inode).collect()
     }
 
-    /// Whether an operation has to wait for a transaction.
-    pub(crate) fn are_in_the_way(&self, tables: &Tables, operation: &Operation) -> bool {
+    /// Whether an operation has to wait for a transaction: one that reads, and one by which a session gives
+    /// back what it holds, as soon as the lock is in the log; others as soon as it is taken.
+    pub(crate) fn are_in_the_way(&self, tables: &Tables, request: &FileRequest) -> bool {
+        let operation = &request.operation;
         let locks = self.0.borrow();
         if locks.is_empty() || (mutated(Mutation::ReadLocked) && !operation.changes()) {
             return false;
         }
-        touched(tables, operation).iter().any(|inode| {
-            let locked = locks.get(inode);
-            locked.is_some_and(|locked| locked.is_prepared || !operation.is_of_holder())
-        })
+        let is_early = !operation.changes() || gives_back(tables, request.session, operation);
+        touched(tables, operation)
+            .iter()
+            .any(|inode| locks.get(inode).is_some_and(|locked| locked.is_prepared || !is_early))
     }
 
     /// Whether an answer says something of an inode that a transaction may have changed.
@@ -124,6 +126,18 @@ impl<M> Drop for Unlogged<'_, M> {
     fn drop(&mut self) {
         self.inner.locks.give_up(self.transaction);
         self.inner.progress.notify_all();
+    }
+}
+
+/// Whether by an operation a session gives back what it holds of an inode, or says what it knows better than
+/// the shard before it does that.
+fn gives_back(tables: &Tables, session: SessionId, operation: &Operation) -> bool {
+    let held =
+        |inode: InodeNumber| tables.holders(inode).find(|(of, _)| *of == session).map(|(_, held)| held);
+    match operation {
+        Operation::Hold(inode, mode) => held(*inode).is_some_and(|held| held.covers(*mode)),
+        Operation::Change(inode, _) => held(*inode).is_some_and(HoldMode::writes),
+        operation => operation.is_of_holder(),
     }
 }
 

@@ -601,7 +601,7 @@ impl<M: Medium> Inner<M> {
 
     /// What an operation does, or what is needed of other shards first.
     fn decide(&self, request: &FileRequest, place: Option<u16>) -> Result<Decision, Need> {
-        let is_locked = self.locks.are_in_the_way(&self.tables.borrow(), &request.operation);
+        let is_locked = self.locks.are_in_the_way(&self.tables.borrow(), request);
         let foreign = Foreign { place, is_spread: self.transactions.is_spread(), ..Foreign::default() };
         match self.decide_here(request, &foreign, is_locked) {
             Err(_) if !self.has_peers() || !request.operation.changes() => {
@@ -662,7 +662,7 @@ impl<M: Medium> Inner<M> {
                 mark(Path::LockWaited);
                 waits_for_lock.get_or_insert_with(|| self.lock_waits.begin(wanted));
             }
-            let is_moving = !changes && self.locks.are_in_the_way(&self.tables.borrow(), &request.operation);
+            let is_moving = !changes && self.locks.are_in_the_way(&self.tables.borrow(), request);
             let is_free = in_the_way.is_empty() && !is_kept && !is_locked && !is_moving;
             if is_free && !asked.iter().flatten().any(is_open) {
                 let decision = match self.decide(request, place) {
