@@ -121,6 +121,12 @@ pub enum BenchError {
         /// What it is.
         path: PathBuf,
     },
+    /// An earlier run has left its folder. Nothing was changed.
+    #[error("{} is there: an earlier run has left it, or another one goes on", path.display())]
+    Leftover {
+        /// The folder.
+        path: PathBuf,
+    },
     /// A file was not written by a test, so its content cannot be checked.
     #[error("{} cannot be checked: no test of weft has written it", path.display())]
     Unknown {
@@ -144,6 +150,14 @@ pub enum BenchError {
         wrong: u64,
         /// The first one.
         first: String,
+    },
+    /// A search has not found the files that were made.
+    #[error("find has found {found} files, and {expected} of those that were made match")]
+    Miscounted {
+        /// Files that it has found.
+        found: u64,
+        /// Files that were made with such a name, size and time.
+        expected: u64,
     },
     /// Somebody has asked for the end.
     #[error("interrupted; what the test had made is removed, unless -k was given")]
@@ -180,6 +194,13 @@ impl BenchError {
                 Some("test with less data, fewer files or fewer processes, or in another folder")
             }
             BenchError::NotOurs { .. } => Some("name another file or folder; what is there is not touched"),
+            BenchError::Leftover { .. } => {
+                Some("if no run uses it any more, remove it with `rm -r`, or name another folder with -d")
+            }
+            BenchError::Miscounted { .. } => Some(
+                "times of files come from clocks: are those of all machines set alike? if they are, the file \
+                 system lists or shows files wrongly",
+            ),
             BenchError::Unknown { .. } => Some("write it first with -w and -k, and the same -o"),
             BenchError::Rank { hint: Some(hint), .. } => Some(hint),
             BenchError::Rank { hint: None, .. } => {

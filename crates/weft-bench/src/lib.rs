@@ -7,8 +7,8 @@
 //! drives write. On any fabric, [`matrix()`] has more and more client processes put loads of several sizes,
 //! [`fleet()`] one load from all at once, and [`fio()`] the jobs of a file of fio's; [`compare()`] compares two of
 //! their results.
-//! On any folder, [`ior()`] and [`mdtest()`] are the suites of the field of parallel file systems. This crate
-//! links neither target nor store nor manager: what it
+//! On any folder, [`ior()`] and [`mdtest()`] are the suites of the field of parallel file systems, and
+//! [`io500()`] runs both in the phases of IO500. This crate links neither target nor store nor manager: what it
 //! measures is what a user's processes do.
 
 mod bed;
@@ -72,6 +72,10 @@ pub use repair::{
 };
 pub use report::{Row, RunFacts};
 pub use run::{RunOptions, run};
+pub use suites::io500::{
+    Io500Figures, Io500Find, Io500Limits, Io500Options, Io500Phase, Io500Plan, Io500Result, Io500Row,
+    Io500Score, Measure, io500,
+};
 pub use suites::ior::{Access, Checked, IorFigures, IorOptions, IorPlan, IorRow, IorSummary, ReadOrder, ior};
 pub use suites::mdtest::{
     Item, Items, MdtestFigures, MdtestOptions, MdtestPhases, MdtestPlan, MdtestResult, MdtestRow, Operation,

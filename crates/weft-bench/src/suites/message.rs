@@ -2,6 +2,7 @@
 //!
 //! It owns the messages and how they go over a socket. It opens none.
 
+use super::io500::FindOrder;
 use super::ior::IorOrder;
 use super::mdtest::MdtestOrder;
 use serde::de::DeserializeOwned;
@@ -18,6 +19,8 @@ pub(crate) enum Order {
     Ior(IorOrder),
     /// To carry out a phase of mdtest.
     Mdtest(MdtestOrder),
+    /// To search for files.
+    Find(FindOrder),
     /// All ranks of the phase have reached the barrier: the largest of the values that they brought.
     Go(u64),
     /// That there is nothing more to do.
@@ -64,6 +67,8 @@ pub(crate) struct PhaseReport {
     pub(crate) close_s: f64,
     /// Transfers, files or folders.
     pub(crate) operations: u64,
+    /// Files that a search has found.
+    pub(crate) found: u64,
     pub(crate) bytes: u64,
     /// The sum of the times of all transfers.
     pub(crate) latencies_s: f64,

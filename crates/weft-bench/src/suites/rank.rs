@@ -5,7 +5,7 @@
 use super::launch::Launched;
 use super::meeting;
 use super::message::{Hello, Order, PhaseReport, Word, receive, send};
-use super::{ior, mdtest};
+use super::{io500, ior, mdtest};
 use crate::BenchError;
 use std::fs;
 use std::io::{self, BufRead, BufReader, Write};
@@ -67,6 +67,7 @@ impl Conductor {
                 Some(Order::Go(_)) => continue,
                 Some(Order::Ior(order)) => ior::carry_out(&order, self),
                 Some(Order::Mdtest(order)) => mdtest::carry_out(&order, self),
+                Some(Order::Find(order)) => io500::carry_out(&order, self),
             };
             let word = match done {
                 Ok(report) => Word::Done(report),

@@ -3,13 +3,15 @@
 use super::layout::Layout;
 use crate::BenchError;
 use crate::suites::content::{Buffer, Content};
+use crate::suites::failed;
 use crate::suites::message::PhaseReport;
 use crate::suites::rank::{Conductor, now_ns, seconds};
+use crate::suites::stonewall::Stonewall;
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// What a phase is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -134,30 +136,16 @@ impl Mover<'_> {
         report: &mut PhaseReport,
     ) -> Result<(), BenchError> {
         let order = self.order;
-        let deadline = order.deadline_ns.map(|time| now_ns() + time);
         let offsets = order.layout.offsets(order.rank, order.seed);
+        let mut stonewall = Stonewall::new(order.deadline_ns, order.wears_out, order.transfers);
         let mut done = 0;
-        let mut until = order.transfers;
-        let mut is_limited = deadline.is_some();
-        loop {
-            while done < until {
-                let now = now_ns();
-                if is_limited && deadline.is_some_and(|deadline| now >= deadline) {
-                    break;
-                }
-                self.transfer(file, offsets.at(done), report)?;
-                done += 1;
-                conductor.progress(now, done, order.transfers)?;
-                if order.quits && report.wrong > 0 {
-                    break;
-                }
-            }
-            if !order.wears_out || !is_limited {
+        while stonewall.goes_on(done, conductor)? {
+            self.transfer(file, offsets.at(done), report)?;
+            done += 1;
+            stonewall.progress(done, conductor)?;
+            if order.quits && report.wrong > 0 {
                 break;
             }
-            // From here on all ranks make as many as the fastest.
-            until = conductor.barrier(done)?;
-            is_limited = false;
         }
         report.operations = done;
         report.bytes = done * order.layout.transfer_bytes;
@@ -220,10 +208,6 @@ impl Mover<'_> {
             _ => Err(failed("close", &self.path)(io::Error::last_os_error())),
         }
     }
-}
-
-fn failed<'a>(action: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> BenchError + 'a {
-    move |source| BenchError::File { action, path: path.to_owned(), source }
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use super::outcome::{Checked, IorFigures, IorRow};
 use crate::BenchError;
 use crate::outcome::{count, size_text};
 use crate::suites::content::seed_of;
+use crate::suites::facts::processes_text;
 use crate::suites::meeting::random_number;
 use crate::suites::message::{Order, PhaseReport};
 use crate::suites::mix::mix;
@@ -123,11 +124,20 @@ impl IorPlan {
     }
 }
 
+/// Why transfers cannot have this size; `None` if they can.
+pub(crate) fn what_is_wrong_with_transfers(bytes: u64, is_direct: bool) -> Option<String> {
+    if bytes > TRANSFER_BYTES_MAX {
+        return Some(format!("-t {} is more than {}", size_text(bytes), size_text(TRANSFER_BYTES_MAX)));
+    }
+    let is_odd = is_direct && !bytes.is_multiple_of(DIRECT_UNIT);
+    is_odd.then(|| format!("-B wants transfers of a multiple of {DIRECT_UNIT} bytes, and -t is {bytes}"))
+}
+
 impl IorOptions {
     fn check(&self) -> Result<(), BenchError> {
         let most = self.processes.iter().copied().max().unwrap_or(0);
         let odd = |bytes: &&u64| **bytes == 0 || !self.block_bytes.is_multiple_of(**bytes);
-        let whole = |bytes: &&u64| !bytes.is_multiple_of(DIRECT_UNIT);
+        let refused = |bytes: &u64| what_is_wrong_with_transfers(*bytes, self.is_direct);
         let what = if let Some(what) = self.ranks.what_is_wrong_with("-N", &self.processes) {
             what
         } else if self.segments == 0 || self.block_bytes == 0 || self.repetitions == 0 {
@@ -135,10 +145,8 @@ impl IorOptions {
         } else if let Some(transfer) = self.transfers.iter().find(odd) {
             let block = size_text(self.block_bytes);
             format!("-b {block} is not a multiple of -t {}", size_text(*transfer))
-        } else if let Some(transfer) = self.transfers.iter().find(|bytes| **bytes > TRANSFER_BYTES_MAX) {
-            format!("-t {} is more than {}", size_text(*transfer), size_text(TRANSFER_BYTES_MAX))
-        } else if let Some(transfer) = self.transfers.iter().find(whole).filter(|_| self.is_direct) {
-            format!("-B wants transfers of a multiple of {DIRECT_UNIT} bytes, and -t is {transfer}")
+        } else if let Some(what) = self.transfers.iter().find_map(refused) {
+            what
         } else if self.total(most).is_none() {
             "-b, -s and the number of processes are more bytes than a file can have".to_owned()
         } else if self.file.file_name().is_none() {
@@ -394,7 +402,7 @@ impl Test<'_> {
                 Access::Remove => "by".to_owned(),
                 _ => format!("in transfers of {} by", size_text(layout.transfer_bytes)),
             },
-            count(layout.ranks as usize, "process").replace("processs", "processes"),
+            processes_text(layout.ranks),
             iteration + 1,
             options.repetitions
         );

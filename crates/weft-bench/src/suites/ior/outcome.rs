@@ -7,8 +7,9 @@ use crate::BenchError;
 use crate::cores::own_cores;
 use crate::findings::Findings;
 use crate::machine::Machine;
-use crate::outcome::{count, size_text};
+use crate::outcome::size_text;
 use crate::report::{aligned, grouped, rounded};
+use crate::suites::facts::facts;
 use crate::suites::message::PhaseReport;
 use crate::suites::space::{TestedFolder, size_words};
 use crate::suites::spread::Spread;
@@ -138,7 +139,8 @@ pub struct Checked {
 }
 
 impl Checked {
-    pub(super) fn of(reports: &[PhaseReport]) -> Checked {
+    /// Of one phase of all ranks.
+    pub(crate) fn of(reports: &[PhaseReport]) -> Checked {
         Checked {
             transfers: reports.iter().map(|report| report.operations).sum(),
             bytes: reports.iter().map(|report| report.bytes).sum(),
@@ -147,14 +149,26 @@ impl Checked {
         }
     }
 
-    pub(super) fn add(&mut self, other: &Checked) {
+    pub(crate) fn add(&mut self, other: &Checked) {
         self.transfers += other.transfers;
         self.bytes += other.bytes;
         self.wrong += other.wrong;
         self.first_wrong.extend(other.first_wrong.iter().cloned());
     }
 
-    fn lines(&self) -> Vec<String> {
+    /// That content was wrong, as an error.
+    ///
+    /// # Errors
+    /// [`BenchError::Wrong`].
+    pub(crate) fn verdict(&self) -> Result<(), BenchError> {
+        match self.first_wrong.first() {
+            None => Ok(()),
+            Some(first) => Err(BenchError::Wrong { wrong: self.wrong, first: first.clone() }),
+        }
+    }
+
+    /// In some lines; none if nothing was checked.
+    pub(crate) fn lines(&self) -> Vec<String> {
         let of = format!("{} transfers, {}", grouped(self.transfers as f64), size_words(self.bytes));
         match (self.transfers, self.wrong) {
             (0, _) => vec![],
@@ -288,16 +302,7 @@ impl IorFigures {
 
     /// What was measured, on what, in some lines.
     pub(super) fn facts(&self) -> Vec<String> {
-        let hosts = match self.hosts.as_slice() {
-            [host] => format!("on {host}"),
-            many => format!("on {}: {}", count(many.len(), "machine"), many.join(", ")),
-        };
-        let mut lines = vec![
-            format!("{}, {hosts}", self.machine),
-            format!("weft {}, {}; {}", self.weft_version, self.machine.date, self.folder.text()),
-        ];
-        lines.push(self.how.join(", "));
-        lines
+        facts(&self.machine, self.weft_version, &self.hosts, &self.folder, &self.how)
     }
 
     pub(super) fn checks(&self) -> Vec<String> {
@@ -309,10 +314,7 @@ impl IorFigures {
     /// # Errors
     /// [`BenchError::Wrong`].
     pub fn verdict(&self) -> Result<(), BenchError> {
-        match self.checked.first_wrong.first() {
-            None => Ok(()),
-            Some(first) => Err(BenchError::Wrong { wrong: self.checked.wrong, first: first.clone() }),
-        }
+        self.checked.verdict()
     }
 }
 

@@ -7,6 +7,8 @@ use super::tree::{Item, Tree, folders_to, is_given};
 use crate::BenchError;
 use crate::outcome::count;
 use crate::report::grouped;
+use crate::suites::facts::processes_text;
+use crate::suites::failed;
 use crate::suites::message::Order;
 use crate::suites::mix::mix;
 use crate::suites::ranks::{Ranks, RanksOptions};
@@ -135,7 +137,7 @@ impl MdtestPlan {
             count(self.trees as usize, "tree"),
             grouped(self.folders_per_tree as f64),
             grouped(self.items_per_process as f64),
-            count(self.processes as usize, "process").replace("processs", "processes"),
+            processes_text(self.processes),
             size_words(self.bytes),
             size_words(self.bytes_free)
         )
@@ -380,8 +382,7 @@ impl Test<'_> {
         // One tree is made by one rank.
         let ranks = if operation.item().is_none() { tree.trees() as u32 } else { tree.ranks };
         let order = |rank: u32| {
-            let far = u64::from(options.stride) * operation.strides();
-            let whose = ((u64::from(rank) + far) % u64::from(tree.ranks)) as u32;
+            let whose = operation.whose(rank, options.stride, tree.ranks);
             Order::Mdtest(MdtestOrder {
                 operation,
                 tree: tree.clone(),
@@ -394,12 +395,13 @@ impl Test<'_> {
                 checks: options.checks,
                 seed: mark.seed,
                 order: options.order,
+                deadline_ns: None,
             })
         };
         let what = format!(
             "{} by {} (repetition {} of {})",
             operation.words(),
-            count(tree.ranks as usize, "process").replace("processs", "processes"),
+            processes_text(tree.ranks),
             iteration + 1,
             options.repetitions
         );
@@ -410,19 +412,6 @@ impl Test<'_> {
         let total_s = self.ranks.span_s(&reports);
         result.add(operation, &reports, total_s);
         Ok(())
-    }
-}
-
-impl Operation {
-    /// By how many strides the owner of items is away from the rank that works on them: so a machine does
-    /// not find in its memory what it has made or asked for before.
-    fn strides(self) -> u64 {
-        match self {
-            Operation::DirectoryStat | Operation::FileStat => 1,
-            Operation::FileRead => 2,
-            Operation::DirectoryRemoval | Operation::FileRemoval => 3,
-            _ => 0,
-        }
     }
 }
 
@@ -476,7 +465,12 @@ fn clean_up(top: &Path) {
     }
 }
 
-fn remove_given(folder: &Path) -> io::Result<()> {
+/// Removes all in a folder that a test has given its name.
+///
+/// # Errors
+/// Those of the operating system; [`io::ErrorKind::DirectoryNotEmpty`] if something else is in a folder
+/// below.
+pub(crate) fn remove_given(folder: &Path) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
         if !entry.file_name().to_str().is_some_and(is_given) {
@@ -491,10 +485,6 @@ fn remove_given(folder: &Path) -> io::Result<()> {
         }
     }
     Ok(())
-}
-
-fn failed<'a>(action: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> BenchError + 'a {
-    move |source| BenchError::File { action, path: path.to_owned(), source }
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ mod outcome;
 mod page;
 mod tree;
 
+pub(crate) use conduct::remove_given;
 pub use conduct::{Items, MdtestOptions, MdtestPhases, MdtestPlan, mdtest};
 pub use names::Operation;
 pub(crate) use names::{MdtestOrder, carry_out};

@@ -3,9 +3,11 @@
 use super::tree::{Item, Tree};
 use crate::BenchError;
 use crate::suites::content::{Buffer, Content};
+use crate::suites::failed;
 use crate::suites::message::PhaseReport;
 use crate::suites::mix::Shuffle;
 use crate::suites::rank::{Conductor, now_ns};
+use crate::suites::stonewall::Stonewall;
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -88,6 +90,8 @@ pub(crate) struct MdtestOrder {
     pub(crate) seed: u64,
     /// The order in which items are asked for, if it is not that of their making.
     pub(crate) order: Option<u64>,
+    /// After this many nanoseconds, all ranks go on until they have done as much as the fastest of them.
+    pub(crate) deadline_ns: Option<u64>,
 }
 
 /// Carries out a phase.
@@ -135,7 +139,9 @@ fn of_items(
     let mut files = Files::new(order)?;
     conductor.barrier(0)?;
     let mut report = PhaseReport { began_ns: now_ns(), ..PhaseReport::default() };
-    for place in 0..count {
+    let mut stonewall = Stonewall::new(order.deadline_ns, true, count);
+    while stonewall.goes_on(report.operations, conductor)? {
+        let place = report.operations;
         let number = shuffle.map_or(place, |shuffle| shuffle.at(place));
         let folder = &folders[order.tree.folder_of(number) as usize];
         let mut name = item.name(order.rank, number);
@@ -155,12 +161,25 @@ fn of_items(
             _ => fs::remove_file(&path).map_err(failed("remove", &path))?,
         }
         report.operations += 1;
-        conductor.progress(now_ns(), report.operations, count)?;
+        stonewall.progress(report.operations, conductor)?;
     }
     Ok(report.ended())
 }
 
 impl Operation {
+    /// Whose items a rank works on, which is some strides away: so a machine does not find in its memory
+    /// what it has made or asked for before.
+    pub(crate) fn whose(self, rank: u32, stride: u32, ranks: u32) -> u32 {
+        let strides = match self {
+            Operation::DirectoryStat | Operation::FileStat => 1,
+            Operation::FileRead => 2,
+            Operation::DirectoryRemoval | Operation::FileRemoval => 3,
+            _ => 0,
+        };
+        let far = u64::from(stride) * strides;
+        ((u64::from(rank) + far) % u64::from(ranks)) as u32
+    }
+
     /// Whether it asks for what is there, in any order.
     fn is_asked(self) -> bool {
         matches!(self, Operation::DirectoryStat | Operation::FileStat | Operation::FileRead)
@@ -229,10 +248,6 @@ impl Files<'_> {
     }
 }
 
-fn failed<'a>(action: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> BenchError + 'a {
-    move |source| BenchError::File { action, path: path.to_owned(), source }
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::tree::tests::tree;
@@ -259,6 +274,7 @@ mod tests {
                 checks: true,
                 seed: 5,
                 order: Some(3),
+                deadline_ns: None,
             };
             Bed { order }
         }
@@ -298,6 +314,26 @@ mod tests {
         assert_eq!(bed.done(Operation::FileRemoval), 26);
         assert_eq!(bed.done(Operation::TreeRemoval), 13);
         assert_eq!(fs::read_dir(&bed.order.top).expect("there").count(), 0);
+    }
+
+    #[test]
+    fn behind_the_deadline_as_many_are_made_as_the_fastest_rank_has_made() {
+        let mut bed = Bed::new("mdtest-deadline");
+        bed.done(Operation::TreeCreation);
+        bed.order.operation = Operation::FileCreation;
+        bed.order.deadline_ns = Some(0);
+        let report = carry_out(&bed.order, &mut alone(&[0, 7])).expect("there is room");
+        assert_eq!(report.operations, 7, "another rank has made 7");
+    }
+
+    #[test]
+    fn items_are_those_of_other_ranks_for_each_operation() {
+        let whose = |operation: Operation| [0, 2].map(|rank| operation.whose(rank, 1, 3));
+        assert_eq!(whose(Operation::FileCreation), [0, 2]);
+        assert_eq!(whose(Operation::FileStat), [1, 0]);
+        assert_eq!(whose(Operation::FileRead), [2, 1]);
+        assert_eq!(whose(Operation::FileRemoval), [0, 2], "three strides are a whole round");
+        assert_eq!(Operation::FileRead.whose(1, 0, 3), 1, "without a stride they are its own");
     }
 
     #[test]

@@ -9,6 +9,7 @@ use crate::findings::Findings;
 use crate::machine::Machine;
 use crate::outcome::count;
 use crate::report::{aligned, grouped, rounded};
+use crate::suites::facts::{facts, processes_text};
 use crate::suites::message::PhaseReport;
 use crate::suites::space::TestedFolder;
 use crate::suites::spread::Spread;
@@ -108,15 +109,7 @@ impl MdtestFigures {
 
     /// What was measured, on what, in some lines.
     pub(super) fn facts(&self) -> Vec<String> {
-        let hosts = match self.hosts.as_slice() {
-            [host] => format!("on {host}"),
-            many => format!("on {}: {}", count(many.len(), "machine"), many.join(", ")),
-        };
-        vec![
-            format!("{}, {hosts}", self.machine),
-            format!("weft {}, {}; {}", self.weft_version, self.machine.date, self.folder.text()),
-            self.how.join(", "),
-        ]
+        facts(&self.machine, self.weft_version, &self.hosts, &self.folder, &self.how)
     }
 
     /// What the ranks of a result did, in a line.
@@ -130,7 +123,7 @@ impl MdtestFigures {
         };
         format!(
             "{}: {items} {kinds} in {} of {} folders each",
-            count(result.processes as usize, "process").replace("processs", "processes"),
+            processes_text(result.processes),
             count(tree.trees() as usize, "tree"),
             grouped(tree.folders() as f64)
         )
