@@ -1,5 +1,5 @@
-//! `weft bench ior` and `weft bench mdtest` as users run them: several processes on a plain folder and on a
-//! mount of Weft, what they check, what they refuse, and ranks that `mpirun` has started.
+//! `weft bench ior`, `weft bench mdtest` and `weft bench io500` as users run them: several processes on a
+//! plain folder and on a mount of Weft, what they check, what they refuse, and ranks that `mpirun` has started.
 
 mod bed;
 
@@ -101,7 +101,106 @@ fn suites_run_on_a_mount() {
     let direct =
         ["bench", "ior", "-B", "-w", "-r", "-R", "-t", "64k", "-b", "512k", "-N", "3", "-o", text(&test)];
     assert_eq!(bed.json(&direct)["checked"]["wrong"], 0);
+    let io500 =
+        ["bench", "io500", "--stonewall", "1", "--space", "32m", "--files", "400", "--processes", "2"];
+    let figures = bed.json(&[&io500[..], &["-d", at.text()]].concat());
+    check_phases(&figures["results"][0]);
+    assert!(is_empty(&at.0), "all is removed");
     bed.ok(&["umount", at.text()]);
+}
+
+/// The row of a phase of IO500.
+fn phase<'a>(result: &'a Value, name: &str) -> &'a Value {
+    let rows = result["rows"].as_array().expect("a list");
+    rows.iter().find(|row| row["phase"] == name).unwrap_or_else(|| panic!("no {name} in {result}"))
+}
+
+/// Insists on what each phase of IO500 has to have done, and on the score.
+fn check_phases(result: &Value) {
+    let operations = |name: &str| phase(result, name)["operations"].as_u64().expect("a number");
+    let names: Vec<&str> =
+        result["rows"].as_array().expect("a list").iter().filter_map(|row| row["phase"].as_str()).collect();
+    let order = "ior-easy-write mdtest-easy-write timestamp ior-hard-write mdtest-hard-write find \
+                 ior-easy-read mdtest-easy-stat ior-hard-read mdtest-hard-stat mdtest-easy-delete \
+                 mdtest-hard-read mdtest-hard-delete";
+    assert_eq!(names.join(" "), order);
+    for form in ["easy", "hard"] {
+        let (write, read) = (format!("ior-{form}-write"), format!("ior-{form}-read"));
+        let transfer = if form == "easy" { 2 << 20 } else { 47_008 };
+        assert!(operations(&write) > 0 && operations(&read) == operations(&write), "{result}");
+        for name in [write, read] {
+            assert_eq!(phase(result, &name)["bytes"], operations(&name) * transfer, "{result}");
+        }
+        let made = operations(&format!("mdtest-{form}-write"));
+        for rest in if form == "easy" { &["stat", "delete"][..] } else { &["stat", "read", "delete"] } {
+            assert_eq!(operations(&format!("mdtest-{form}-{rest}")), made, "{rest} in {result}");
+        }
+    }
+    // Beside the files of mdtest there are one of each process, one of all, and the timestamp.
+    let processes = result["processes"].as_u64().expect("a number");
+    let files = operations("mdtest-easy-write") + operations("mdtest-hard-write") + processes + 2;
+    assert_eq!(result["find"]["looked_at"], files, "{result}");
+    assert_eq!(result["find"]["found"], result["find"]["expected"], "{result}");
+    let compared = ["ior-easy-read", "ior-hard-read", "mdtest-hard-read"].map(operations).iter().sum::<u64>();
+    assert_eq!((&result["checked"]["wrong"], &result["checked"]["transfers"]), (&0.into(), &compared.into()));
+    check_score(result);
+}
+
+/// Insists on the score that follows from the rates.
+fn check_score(result: &Value) {
+    let mean = |unit: &str| {
+        let rows = result["rows"].as_array().expect("a list").iter().filter(|row| row["unit"] == unit);
+        let rates: Vec<f64> = rows.map(|row| row["rate"].as_f64().expect("a rate")).collect();
+        let product: f64 = rates.iter().product();
+        (rates.len(), product.powf(1.0 / rates.len() as f64))
+    };
+    let ((of_bytes, bandwidth), (of_names, kiops)) = (mean("GiB/s"), mean("kIOPS"));
+    assert_eq!((of_bytes, of_names), (4, 8), "{result}");
+    let figures =
+        [("bandwidth_gib_per_s", bandwidth), ("kiops", kiops), ("total", (bandwidth * kiops).sqrt())];
+    for (name, expected) in figures {
+        let found = result["score"][name].as_f64().expect("a number");
+        assert!(found > 0.0 && (found - expected).abs() < expected * 0.01, "{name}: {expected} in {result}");
+    }
+}
+
+#[test]
+fn io500_runs_all_its_phases_and_leaves_nothing() {
+    let bed = Bed::new("suites-io500");
+    let folder = bed.path("tested");
+    fs::create_dir(&folder).expect("it is new");
+    let run = ["bench", "io500", "-d", text(&folder), "--stonewall", "1", "--space", "512m"];
+    let figures = bed.json(&[&run[..], &["--processes", "2,1", "--html", "io500.html"]].concat());
+    assert_eq!(figures["is_official"], false, "{figures}");
+    let results = figures["results"].as_array().expect("a list");
+    assert_eq!(results.iter().map(|result| &result["processes"]).collect::<Vec<_>>(), [2, 1]);
+    for result in results {
+        check_phases(result);
+        let easy = phase(result, "mdtest-easy-write");
+        assert!(easy["reached_stonewall"] == true && easy["seconds"].as_f64() >= Some(1.0), "{easy}");
+        assert!(result["find"]["found"].as_u64() > Some(0), "more than a hundred files are made: {result}");
+    }
+    let html = fs::read_to_string(bed.path("io500.html")).expect("it was written");
+    assert_balanced(&html);
+    assert!(html.contains("<svg") && html.contains("NOT an official IO500 score"), "{html}");
+    assert!(is_empty(&folder), "all is removed");
+
+    // What is kept is in the way of the next run, which leaves it as it is.
+    let few = ["--files", "150", "--processes", "1"];
+    let said = bed.ok(&[&run[..], &few, &["-k", "--no-verify"]].concat());
+    for part in [
+        "NOT an official IO500 score",
+        "the stonewall was 1 s",
+        "mdtest-hard-write ended before the stonewall",
+        "score: ",
+    ] {
+        assert!(said.contains(part), "'{part}' is not in {said}");
+    }
+    assert!(!said.contains("checked"), "{said}");
+    let kept = folder.join("weft-io500.1/ior-hard/file.0");
+    assert!(kept.metadata().is_ok_and(|file| file.len() > 0 && file.len().is_multiple_of(47_008)));
+    bed.weft(&[&run[..], &few].concat()).fails(4, &["weft-io500.1 is there", "earlier run"]);
+    assert!(kept.exists());
 }
 
 /// Changes one bit of a file.
@@ -194,6 +293,14 @@ fn what_cannot_be_done_is_refused_and_nothing_is_left() {
     mdtest(&["-W", "300"]).fails(2, &["-W is not supported"]);
     mdtest(&["-n", "1000000", "-w", "1g", "-z", "0"]).fails(4, &["has not room"]);
 
+    let io500 = |rest: &[&str]| bed.weft(&[&["bench", "io500", "-d", text(&folder)][..], rest].concat());
+    io500(&["--stonewall", "0"]).fails(2, &["--stonewall has to be at least 1"]);
+    io500(&["--processes", "5000"]).fails(2, &["--processes 5000 is more than 1024"]);
+    io500(&["--processes", "2,2"]).fails(2, &["--processes has 2 twice"]);
+    io500(&["-B", "-t", "1000"]).fails(2, &["-B wants transfers"]);
+    io500(&["--space", "1000000g"]).fails(4, &["has not room"]);
+    bed.weft(&["bench", "io500", "-d", text(&test)]).fails(2, &["there is no folder", "make it first"]);
+
     let plan = ior(&["-t", "1m", "-b", "64m", "-N", "3", "-F", "-w", "--dry-run"]);
     for part in
         ["3 files, which are removed in the end", "test.00000000 to", "192 MiB at a time", "192 MiB in all"]
@@ -203,6 +310,15 @@ fn what_cannot_be_done_is_refused_and_nothing_is_left() {
     let plan =
         bed.json(&["bench", "mdtest", "-d", text(&folder), "-I", "10", "-z", "5", "-b", "5", "--dry-run"]);
     assert_eq!(plan["entries"], 3906 + 39_060, "{plan}");
+    let plan = io500(&["--processes", "2", "--space", "1g", "--dry-run"]);
+    for part in [
+        "ior-easy-write, mdtest-easy-write",
+        "4 phases of 30 s",
+        "weft-io500.2, which is removed",
+        "256 MiB of",
+    ] {
+        assert!(plan.out.contains(part), "'{part}' is not in {}", plan.out);
+    }
     assert!(is_empty(&folder));
 }
 
@@ -228,6 +344,15 @@ fn an_end_before_the_end_removes_what_was_made() {
     let ended = running.finish();
     assert!(ended.code == 1 && ended.err.contains("interrupted"), "{ended:?}");
     assert!(is_empty(&folder), "the tree is removed");
+
+    let io500 = ["bench", "io500", "--space", "1g", "--processes", "2", "--stonewall", "300"];
+    let running = bed.spawn(&[&io500[..], &["-d", text(&folder)]].concat());
+    let tree = folder.join("weft-io500.2/mdtest-easy/tree.1");
+    wait_until("files are made", || fs::read_dir(&tree).is_ok_and(|files| files.count() > 100));
+    kill(running.0.id() as i32, "INT");
+    let ended = running.finish();
+    assert!(ended.code == 1 && ended.err.contains("interrupted"), "{ended:?}");
+    assert!(is_empty(&folder), "all of the run is removed");
 }
 
 #[test]
@@ -257,5 +382,9 @@ fn ranks_of_mpirun_work_together() {
     let figures = mpirun(&["--json", "bench", "mdtest", "-n", "50", "-N", "1", "-d", text(&folder)]);
     assert_eq!(figures["results"][0]["processes"], 2, "{figures}");
     assert_eq!(figures["results"][0]["rows"][1]["operations"], 100, "{figures}");
+    let short = ["--json", "bench", "io500", "--stonewall", "1", "--space", "64m", "-d", text(&folder)];
+    let figures = mpirun(&short);
+    assert_eq!(figures["results"][0]["processes"], 2, "{figures}");
+    check_phases(&figures["results"][0]);
     assert!(is_empty(&folder), "neither data nor a meeting place is left");
 }

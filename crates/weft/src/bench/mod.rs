@@ -4,6 +4,7 @@ mod compare;
 mod figures;
 mod files;
 mod fio;
+mod io500;
 mod ior;
 mod map;
 mod matrix;
@@ -20,6 +21,7 @@ mod unsupported;
 use compare::CompareArgs;
 use figures::FiguresArgs;
 use fio::FioArgs;
+use io500::Io500Args;
 use ior::IorArgs;
 use map::MapArgs;
 use matrix::MatrixArgs;
@@ -191,6 +193,27 @@ pub(crate) enum BenchCommand {
         weft bench mdtest -F -w 3901 -e 3901 -X -N 1 -n 1000 --processes 4 -d /mnt/home/test\n  \
         mpirun -n 8 weft bench mdtest -n 1000 -d /mnt/home/test")]
     Mdtest(Box<MdtestArgs>),
+    /// Run the phases of IO500 in any folder, and work out a score that is NOT an official one
+    ///
+    /// Writes and reads files as `weft bench ior` does, makes, finds and removes them as `weft bench mdtest`
+    /// does, in the order and by the rules that IO500 has published: an easy form, with a file or a folder
+    /// for each process, and a hard one, where all share one. The folder may be on a mount of Weft or on any
+    /// other file system, and no fabric is needed. --processes starts processes here; under mpirun or srun
+    /// each rank is one, as for `weft bench ior`.
+    ///
+    /// Each of the four write phases goes on until the stonewall, then all processes do as much as the
+    /// fastest; the other phases are of what was written. The score is the geometric mean of bandwidth and
+    /// operations, each of which is one of phases. It is NOT an official IO500 score: the list takes runs of
+    /// the program of IO500 only, with a stonewall of 300 seconds. It compares runs of this command.
+    ///
+    /// All is in a folder weft-io500.N of the named one, for N processes, and is removed in the end, also
+    /// after an error or Ctrl-C, unless -k is given.
+    #[command(after_long_help = "Examples:\n  \
+        weft bench io500 -d /mnt/home --processes 2\n  \
+        weft bench io500 -d /mnt/home --processes 1,2,4 --stonewall 60 --html io500.html\n  \
+        weft bench io500 -d /mnt/home --stonewall 10 --space 4g --dry-run\n  \
+        mpirun -n 8 weft bench io500 -d /mnt/home --stonewall 300 --out io500.json")]
+    Io500(Box<Io500Args>),
     /// Serve as a rank of a suite: orders come over the standard input
     #[command(hide = true)]
     Rank(RankArgs),
@@ -217,6 +240,7 @@ pub(crate) fn run(command: BenchCommand, globals: &Globals) -> Result<(), CliErr
         BenchCommand::Names(args) => names::run(args, globals.place(), globals.output()),
         BenchCommand::Ior(args) => ior::run(&args, globals.output()),
         BenchCommand::Mdtest(args) => mdtest::run(&args, globals.output()),
+        BenchCommand::Io500(args) => io500::run(&args, globals.output()),
         BenchCommand::Rank(args) => suite::serve_as_rank(&args),
         BenchCommand::Compare(args) => compare::run(&args, globals.output()),
     }
@@ -232,9 +256,10 @@ fn failed(error: BenchError, command: &str) -> CliError {
         BenchError::Request(error) => CliError::Client(error),
         BenchError::Runtime(error) => CliError::Runtime(error),
         BenchError::Interrupted | BenchError::Stopped => CliError::Interrupted { message },
-        BenchError::HoldsData { .. } | BenchError::NoRoom { .. } | BenchError::NotOurs { .. } => {
-            CliError::Refused { message, hint }
-        }
+        BenchError::HoldsData { .. }
+        | BenchError::NoRoom { .. }
+        | BenchError::NotOurs { .. }
+        | BenchError::Leftover { .. } => CliError::Refused { message, hint },
         BenchError::Invalid { .. } | BenchError::Fio(FioError::JobFile { .. }) => {
             CliError::Usage { message, hint }
         }

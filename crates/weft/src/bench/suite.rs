@@ -1,5 +1,5 @@
-//! What `weft bench ior` and `weft bench mdtest` have in common: where their ranks come from, sizes as
-//! those tools write them, and the hidden command that serves as a rank.
+//! What `weft bench ior`, `weft bench mdtest` and `weft bench io500` have in common: where their ranks come
+//! from, sizes as those tools write them, and the hidden command that serves as a rank.
 
 use super::failed;
 use std::io::IsTerminal;

@@ -9,7 +9,7 @@ use crate::findings::Findings;
 use crate::machine::Machine;
 use crate::report::{aligned, grouped, rounded};
 use crate::suites::facts::{facts, processes_text};
-use crate::suites::ior::Checked;
+use crate::suites::ior::{Checked, time};
 use crate::suites::message::PhaseReport;
 use crate::suites::space::{TestedFolder, size_words};
 use serde::Serialize;
@@ -73,8 +73,8 @@ impl Io500Row {
             self.phase.name().to_owned(),
             rate(Measure::Bandwidth),
             rate(Measure::Operations),
-            format!("{:.3}", self.seconds),
-            grouped(self.operations as f64),
+            if self.unit.is_some() { time(self.seconds) } else { "-".to_owned() },
+            if self.unit.is_some() { grouped(self.operations as f64) } else { "-".to_owned() },
             if self.bytes > 0 { size_words(self.bytes) } else { "-".to_owned() },
         ]
     }

@@ -12,5 +12,6 @@ pub(crate) use conduct::what_is_wrong_with_transfers;
 pub use conduct::{IorOptions, IorPlan, ior};
 pub(crate) use layout::Layout;
 pub use layout::ReadOrder;
+pub(crate) use outcome::time;
 pub use outcome::{Checked, IorFigures, IorRow, IorSummary};
 pub(crate) use page::table;

@@ -370,7 +370,7 @@ fn decimal(value: f64) -> String {
 }
 
 /// Seconds, with as many digits as mean something.
-fn time(seconds: f64) -> String {
+pub(crate) fn time(seconds: f64) -> String {
     match seconds {
         ..1.0 => format!("{seconds:.6}"),
         ..100.0 => format!("{seconds:.3}"),
