@@ -253,6 +253,24 @@ fn a_byte_that_was_changed_is_noticed_by_a_later_run() {
 }
 
 #[test]
+fn io500_notices_a_byte_that_was_changed_between_its_phases() {
+    let bed = Bed::new("suites-io500-flip");
+    let folder = bed.path("tested");
+    fs::create_dir(&folder).expect("it is new");
+    let run =
+        ["bench", "io500", "--stonewall", "2", "--space", "256m", "--processes", "2", "-d", text(&folder)];
+    let running = bed.spawn(&run);
+    let top = folder.join("weft-io500.2");
+    let files = top.join("mdtest-hard/tree.0");
+    wait_until("files are made", || fs::read_dir(&files).is_ok_and(|files| files.count() > 100));
+    flip(&top.join("ior-easy/file.00000001"), 2_100_000);
+    let ended = running.finish();
+    assert!(ended.code == 1 && ended.out.contains("WRONG content in 1 of"), "{ended:?}");
+    assert!(ended.err.contains("byte 2100000 of") && ended.err.contains("file.00000001"), "{ended:?}");
+    assert!(is_empty(&folder), "all is removed");
+}
+
+#[test]
 fn parts_of_mdtest_follow_each_other_in_runs_of_their_own() {
     let bed = Bed::new("suites-parts");
     let folder = bed.path("names");

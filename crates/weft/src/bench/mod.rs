@@ -202,9 +202,10 @@ pub(crate) enum BenchCommand {
     /// each rank is one, as for `weft bench ior`.
     ///
     /// Each of the four write phases goes on until the stonewall, then all processes do as much as the
-    /// fastest; the other phases are of what was written. The score is the geometric mean of bandwidth and
-    /// operations, each of which is one of phases. It is NOT an official IO500 score: the list takes runs of
-    /// the program of IO500 only, with a stonewall of 300 seconds. It compares runs of this command.
+    /// fastest; the other phases are of what was written. The score is the geometric mean of two figures:
+    /// the mean of the four phases in GiB/s, and that of the eight in kIOPS, both geometric, too. It is NOT
+    /// an official IO500 score: the list takes runs of the program of IO500 only, with a stonewall of 300
+    /// seconds. It compares runs of this command.
     ///
     /// All is in a folder weft-io500.N of the named one, for N processes, and is removed in the end, also
     /// after an error or Ctrl-C, unless -k is given.

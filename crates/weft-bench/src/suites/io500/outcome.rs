@@ -113,7 +113,7 @@ impl Io500Result {
             seconds: rounded(seconds, 1e-6),
             operations,
             bytes,
-            reached_stonewall: phase.is_write().then(|| seconds >= stonewall.as_secs_f64()),
+            reached_stonewall: phase.is_write().then_some(seconds >= stonewall.as_secs_f64()),
         });
     }
 
