@@ -1,5 +1,6 @@
 //! `weft bench ior`, `weft bench mdtest` and `weft bench io500` as users run them: several processes on a
-//! plain folder and on a mount of Weft, what they check, what they refuse, and ranks that `mpirun` has started.
+//! plain folder and on a mount of Weft, what they check, what they refuse, and ranks that `mpirun` has
+//! started.
 
 mod bed;
 

@@ -15,12 +15,12 @@ pub(crate) struct Stonewall {
     time_ns: Option<u64>,
     /// Behind the time, all ranks go on until they have done as much as the fastest of them.
     wears_out: bool,
-    /// How much there is to do.
+    /// How much there is to do: transfers, or items.
     until: u64,
 }
 
 impl Stonewall {
-    /// Of a phase that begins now, with at most so much to do, and so many nanoseconds for it.
+    /// Of a phase that begins now: how long it goes on, in nanoseconds, and the most that there is to do.
     pub(crate) fn new(time_ns: Option<u64>, wears_out: bool, most: u64) -> Stonewall {
         Stonewall { began_ns: now_ns(), time_ns, wears_out, until: most }
     }

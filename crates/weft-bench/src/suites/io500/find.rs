@@ -28,7 +28,7 @@ pub(crate) struct FindOrder {
     pub(crate) top: PathBuf,
     /// The file that those which are searched are newer than.
     pub(crate) timestamp: PathBuf,
-    /// This rank, of so many.
+    /// This rank, of all that search.
     pub(crate) rank: u32,
     pub(crate) ranks: u32,
     /// About how many files it will look at: for progress.

@@ -148,7 +148,7 @@ impl Measure {
         }
     }
 
-    /// A rate in this unit, of so many bytes and operations in so many seconds; 0 if there was no time.
+    /// A rate in this unit: bytes or operations over seconds; 0 if there was no time.
     pub(super) fn rate(self, bytes: u64, operations: u64, seconds: f64) -> f64 {
         let amount = match self {
             Measure::Bandwidth => bytes as f64 / (1_u64 << 30) as f64,
