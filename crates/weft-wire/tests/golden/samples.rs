@@ -196,7 +196,7 @@ pub fn map_with_file_systems() -> FabricMap {
     }
     let first = ListedShard { volume: shards[0], server: Some(TargetId(2)) };
     let shards = vec![first, ListedShard::new(shards[1])];
-    let kind = VolumeKind::Files(FileSystem { sets: vec![window, twice], shards });
+    let kind = VolumeKind::Files(FileSystem { sets: vec![window, twice], shards, is_spread: false });
     let (name, size, spans) = ("photos".to_owned(), BlockCount(0), vec![]);
     map.volumes.insert(file_system, Volume { id: file_system, name, size, spans, kind, ..volume });
     map.next_id = 43;
