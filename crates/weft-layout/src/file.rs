@@ -163,8 +163,11 @@ mod tests {
 
     fn file_system(sets: &[&[u64]]) -> Volume {
         let set = |groups: &&[u64]| groups.iter().copied().map(GroupId).collect::<SpanGroups>();
-        let files =
-            FileSystem { sets: sets.iter().map(set).collect(), shards: vec![ListedShard::new(VolumeId(9))] };
+        let files = FileSystem {
+            sets: sets.iter().map(set).collect(),
+            shards: vec![ListedShard::new(VolumeId(9))],
+            is_spread: false,
+        };
         Volume {
             id: VolumeId(8),
             name: "f".into(),
