@@ -48,6 +48,7 @@ fn file_system(id: u64, set: &[GroupId], like: &Volume) -> Volume {
     let files = FileSystem {
         sets: vec![set.to_vec().into()],
         shards: vec![weft_types::ListedShard::new(VolumeId(99))],
+        is_spread: false,
     };
     Volume {
         id: VolumeId(id),
