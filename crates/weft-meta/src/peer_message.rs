@@ -18,7 +18,8 @@ use weft_wire::{DecodeError, Decoder, Encoder};
 ///      10     1  what: 1 prepare, 2 commit, 3 abort, 4 outcome, 5 parents
 ///      11     2  coordinator of the transaction
 ///      13     8  number of the transaction
-///      21     -  prepare: part (1), over (8), session (8), makes (1), inodes (count 2, 8 each), keys (count 2)
+///      21     -  prepare: part (1), over (8), session (8), makes (1), inodes (count 2, 8 each),
+///                         keys (count 2)
 ///                commit: over (8), changes (count 4)
 ///                outcome: participant (2)
 ///                parents: inode (8)
@@ -103,8 +104,8 @@ impl PeerRequest {
 }
 
 /// An answer begins with what it is (1): 1 prepared: whether there is a new inode (1), its number (8), items
-/// (count 2): a key, whether it has a value (1), and that with its length (2); 2 refused; 3 done; 4 committed:
-/// changes (count 4); 5 aborted; 6 under way; 7 parents (count 2): a directory (8) and its parent (8).
+/// (count 2): a key, whether it has a value (1), and that with its length (2); 2 refused; 3 done;
+/// 4 committed: changes (count 4); 5 aborted; 6 under way; 7 parents (count 2): a directory (8) and its parent (8).
 impl PeerAnswer {
     /// The answer as bytes.
     pub fn encode(&self) -> Vec<u8> {
