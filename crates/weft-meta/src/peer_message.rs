@@ -105,7 +105,8 @@ impl PeerRequest {
 
 /// An answer begins with what it is (1): 1 prepared: whether there is a new inode (1), its number (8), items
 /// (count 2): a key, whether it has a value (1), and that with its length (2); 2 refused; 3 done;
-/// 4 committed: changes (count 4); 5 aborted; 6 under way; 7 parents (count 2): a directory (8) and its parent (8).
+/// 4 committed: changes (count 4); 5 aborted; 6 under way; 7 parents (count 2): a directory (8) and
+/// its parent (8).
 impl PeerAnswer {
     /// The answer as bytes.
     pub fn encode(&self) -> Vec<u8> {
