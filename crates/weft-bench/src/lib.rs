@@ -8,7 +8,8 @@
 //! [`fleet()`] one load from all at once, and [`fio()`] the jobs of a file of fio's; [`compare()`] compares two of
 //! their results.
 //! On any folder, [`ior()`] and [`mdtest()`] are the suites of the field of parallel file systems, and
-//! [`io500()`] runs both in the phases of IO500. This crate links neither target nor store nor manager: what it
+//! [`io500()`] runs both in the phases of IO500. This crate links neither target nor
+//! store nor manager: what it
 //! measures is what a user's processes do.
 
 mod bed;

@@ -351,9 +351,9 @@ impl TreesClient {
         Ok((call, answer))
     }
 
-    /// Judges an answer. One that nothing explains may come from a shard that has forgotten the session of a
-    /// mount which has not heard of that: what it had open is gone. Then the mount counts as dead, and the
-    /// answer is judged once more; of its own calls nothing more is asked.
+    /// Judges an answer. Where no order of the calls explains it, the session of a mount may be over, and the
+    /// mount does not know that yet: the shard has removed what it had open. Then the mount counts as dead,
+    /// and the answer is judged once more. An answer to the dead mount itself is not judged.
     async fn judge(&self, call: u64, answer: &Answer) -> Result<(), String> {
         let Err(what) = self.history.borrow_mut().end(call, answer) else { return Ok(()) };
         if !self.bury_forgotten().await {

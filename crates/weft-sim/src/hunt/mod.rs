@@ -106,7 +106,7 @@ pub enum Scenario {
     SharedFiles,
     /// Several mounts change a tree of directories, links and locks.
     Trees,
-    /// Likewise, where directories lie in several shards.
+    /// As `Trees`, with directories in several shards.
     SpreadTrees,
     /// Several mounts write one file at the same time.
     WrittenByMany,

@@ -209,7 +209,7 @@ struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    /// Makes the folders of a run, in the one that is there.
+    /// Makes the folders of a run in a folder that exists.
     fn new(
         options: &'a Io500Options,
         processes: u32,
@@ -288,7 +288,7 @@ impl<'a> Run<'a> {
         self.ranks.phase(trees, order, &mut |_| {}).map(drop)
     }
 
-    /// What a search has found, beside what is there to be found.
+    /// How many files a search has found, and how many it should find.
     fn found(&self, reports: &[PhaseReport]) -> Io500Find {
         let is_wanted = |rank: u32, file: u64| Item::File.name(rank, file).contains(WANTED_NAME);
         let files = self.orders.files[Form::Hard as usize];

@@ -18,7 +18,7 @@ pub(super) const WANTED_NAME: &str = "01";
 /// The size of the files that are searched: that of the files of mdtest-hard, in bytes.
 pub(super) const WANTED_BYTES: u64 = 3901;
 
-/// Levels of folders below the first one that all ranks list.
+/// Levels of folders below the first folder that every rank lists.
 const LEVELS_OF_ALL: u32 = 1;
 
 /// A search, as one rank carries it out.
@@ -99,7 +99,7 @@ impl Search<'_> {
         Ok(())
     }
 
-    /// Looks at a file: at its attributes only if its name is one that is searched.
+    /// Looks at a file. Its attributes are read only if its name matches.
     fn look(&mut self, entry: &DirEntry) -> Result<(), BenchError> {
         self.report.operations += 1;
         let done = self.report.operations.min(self.order.expected);

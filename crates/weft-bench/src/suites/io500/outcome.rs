@@ -1,4 +1,4 @@
-//! What runs of IO500 came to: a row for each phase, the score, and why it is none of the IO500 list.
+//! The results of IO500 runs: a row for each phase, the score, and why the score is not official.
 
 use super::conduct::Io500Options;
 use super::phase::{Io500Phase, Measure};

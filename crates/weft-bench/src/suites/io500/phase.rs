@@ -47,7 +47,7 @@ pub enum Measure {
     Operations,
 }
 
-/// Of the two forms of IOR and mdtest the one that suits a file system, or the one that does not.
+/// The two forms of IOR and mdtest: easy suits a file system, hard does not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Form {
     Easy,
