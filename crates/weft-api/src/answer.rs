@@ -400,6 +400,9 @@ pub struct FileSystemInfo {
     pub object_bytes: u64,
     /// Shards of its metadata.
     pub shards: usize,
+    /// Whether its directories lie in all of its shards; otherwise all names and attributes are in the first.
+    #[serde(default)]
+    pub is_spread: bool,
     /// Who serves each of them, in the order of the shards.
     #[serde(default)]
     pub servers: Vec<ShardServing>,

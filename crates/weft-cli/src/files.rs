@@ -191,6 +191,7 @@ impl From<FsError> for CliError {
                 "what was under way may have been done: look, then run the command again"
             }
             FsError::Changed { .. } => "read it again",
+            FsError::CheckForgotten { .. } => "run the command again once `weft status` shows no trouble",
             FsError::TooManyLinks { .. } => "`weft fs ls` shows where the links lead",
             FsError::NotUnderstood { .. } | FsError::OtherAnswer { .. } => {
                 "use the same version of weft on this side and for the nodes"

@@ -25,13 +25,16 @@ pub enum FsCommand {
     ///
     /// Data and metadata are kept in several copies, each on the drive of another node. A file system has no
     /// size: it takes what is free in its pool. Its metadata is in shards, each in a volume of its own that
-    /// is created with it and not listed among volumes. How many there are never changes. In this release
-    /// the first shard has all names and attributes, so one node at a time serves them; the other shards
-    /// stay empty.
+    /// is created with it and not listed among volumes. How many there are never changes.
+    ///
+    /// The first shard has all names and attributes, so one node at a time serves them, unless --spread is
+    /// given: then each directory that is made in the root, and in the directories there, lies in one of the
+    /// shards, and what is made in it lies with it. So all nodes that serve shards work at the same time, and
+    /// when one of them dies the others go on with theirs. This cannot be changed later.
     ///
     /// All nodes have to run a release that knows file systems.
     #[command(after_long_help = "Examples:\n  weft fs create home\n  \
-        weft fs create scratch --copies 1 --shards 64\n  \
+        weft fs create scratch --copies 1 --shards 64 --spread\n  \
         weft fs create video --copies 3 --width 8 --stripe-unit 1MiB --dry-run")]
     Create(FsCreateArgs),
     /// List the file systems
@@ -105,6 +108,9 @@ pub struct FsCreateArgs {
     /// Shards of its metadata, 1 to 256 [default: 16]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=SHARDS_MAX as i64))]
     pub shards: Option<u32>,
+    /// Have directories lie in all shards, so that many nodes serve them
+    #[arg(long)]
+    pub spread: bool,
     /// Over how many groups of drives neighbouring data of a file is spread where nobody says otherwise, 1 to
     /// 64 [default: up to 4]
     #[arg(long, value_name = "N")]
@@ -150,7 +156,7 @@ pub(crate) async fn create(
         protection: weft_types::Protection::mirror(args.copies),
         pool: args.pool,
         shards: args.shards,
-        is_spread: false,
+        is_spread: args.spread,
         stripe_unit_bytes: args.stripe_unit.map(|size| size.0),
         width: args.width,
         failure_domain: args.failure_domain.asked(),
@@ -273,7 +279,7 @@ fn describe(file_system: &FileSystemInfo, paint: Paint) -> String {
             ("state", state(file_system.state).to_owned()),
             ("health", health(file_system.health).to_owned()),
             ("copies", file_system.copies.to_string()),
-            ("shards", format!("{} of metadata", file_system.shards)),
+            ("shards", shards(file_system)),
             ("served by", served_by(&file_system.servers)),
             ("new files", layout),
             ("pool", format!("{}, in {} groups", file_system.pool, file_system.groups)),
@@ -283,6 +289,14 @@ fn describe(file_system: &FileSystemInfo, paint: Paint) -> String {
             ("created", file_system.created.to_string()),
         ],
     )
+}
+
+/// How many shards there are, and which of them are in use.
+fn shards(file_system: &FileSystemInfo) -> String {
+    match file_system.is_spread {
+        true => format!("{} of metadata, with directories in all of them", file_system.shards),
+        false => format!("{} of metadata, with all names in the first", file_system.shards),
+    }
 }
 
 /// Who serves how many shards.
@@ -315,6 +329,7 @@ mod tests {
             width: 4,
             object_bytes: 64 << 20,
             shards: 2,
+            is_spread: true,
             servers: vec![
                 ShardServing { server: Some("node 'a'".into()), serves: true },
                 ShardServing { server: Some("node 'b'".into()), serves: false },

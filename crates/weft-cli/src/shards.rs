@@ -16,7 +16,6 @@ use weft_api::{ApiAnswer, ApiRequest, SessionInfo, TroubleKind};
 use weft_client::AttachMode;
 use weft_fs::{DataCheck, FsError, Mount};
 use weft_rt::sync::join_all;
-use weft_rt::{random_u64, sleep};
 use weft_types::SessionId;
 use weft_wire::files::{HoldMode, ShardState, TableCheck, UseOfShard};
 
@@ -61,10 +60,6 @@ pub enum ShardsCommand {
         shard: Option<u16>,
     },
 }
-
-/// After how long a check is asked how it stands, at first and at the longest.
-const LOOKS_FIRST: Duration = Duration::from_millis(2);
-const LOOKS_LONGEST: Duration = Duration::from_millis(200);
 
 /// After so many milliseconds of a wait, the command says what to do.
 const LONG_WAIT_MS: u64 = 10_000;
@@ -130,13 +125,14 @@ struct Finding {
 
 async fn check(place: &FabricPlace, name: &str, output: Output) -> Result<(), CliError> {
     let unopened = unopened(place, name).await?;
-    let (checks, data) = attached((place, name, AttachMode::ReadOnly), async |mount| {
+    let (tables, data) = attached((place, name, AttachMode::ReadOnly), async |mount| {
         let bar = Count::new("checking", 1);
-        let mut checks = Vec::new();
-        // One after the other: a server may have several, and serves others meanwhile.
-        for shard in opened(mount, &unopened) {
-            checks.push((shard, check_shard(mount, shard, &bar).await?));
-        }
+        let stands = |shard: u16, check: &TableCheck, is_it: bool| {
+            let whose = if is_it { "" } else { ", another check comes first" };
+            bar.set_of(check.read, check.items, &format!("items of shard {shard}{whose}"));
+        };
+        let shards: Vec<u16> = opened(mount, &unopened).collect();
+        let checks = mount.check_names(&shards, stands).await?;
         if !unopened.is_empty() {
             return Ok((checks, Ok(DataCheck::default())));
         }
@@ -145,6 +141,7 @@ async fn check(place: &FabricPlace, name: &str, output: Output) -> Result<(), Cl
         Ok((checks, mount.check_data(compared).await))
     })
     .await?;
+    let checks = &tables.shards;
     let sum = |count: fn(&TableCheck) -> u64| checks.iter().map(|(_, check)| count(check)).sum::<u64>();
     let findings = checks.iter().flat_map(|(shard, check)| {
         check.findings.iter().map(|finding| Finding {
@@ -158,12 +155,17 @@ async fn check(place: &FabricPlace, name: &str, output: Output) -> Result<(), Cl
         Ok(data) => (data, None),
         Err(error) => (DataCheck::default(), Some(error)),
     };
+    let across = tables.findings.iter().map(|finding| Finding {
+        shard: finding.inode.shard(),
+        inode: Some(finding.inode.0),
+        finding: finding.text.clone(),
+    });
     let of_data = data.findings.into_iter().map(|finding| Finding {
         shard: finding.inode.shard(),
         inode: Some(finding.inode.0),
         finding: finding.text,
     });
-    let found = sum(|check| check.found) + data.found;
+    let found = sum(|check| check.found) + tables.found + data.found;
     let checked = Checked {
         file_system: name.to_owned(),
         sound: found == 0 && unopened.is_empty(),
@@ -171,10 +173,10 @@ async fn check(place: &FabricPlace, name: &str, output: Output) -> Result<(), Cl
         inodes: sum(|check| check.inodes),
         names: sum(|check| check.names),
         orphans: sum(|check| check.orphans),
-        unsettled: sum(|check| check.unsettled),
+        unsettled: sum(|check| check.unsettled) + tables.unsettled,
         groups: data.groups,
         found,
-        findings: findings.chain(of_data).collect(),
+        findings: findings.chain(across).chain(of_data).collect(),
         unopened,
     };
     output.show(&checked, checked_in_words)?;
@@ -211,21 +213,6 @@ fn unsound(checked: &Checked) -> CliError {
 /// The shards that their servers can open.
 fn opened(mount: &Mount, unopened: &[Unopened]) -> impl Iterator<Item = u16> {
     (0..mount.shards()).filter(|shard| unopened.iter().all(|lost| lost.shard != *shard))
-}
-
-/// Has one shard check itself, and waits until it is over.
-async fn check_shard(mount: &Mount, shard: u16, bar: &Count) -> Result<TableCheck, CliError> {
-    let (number, mut pause) = (random_u64(), LOOKS_FIRST);
-    loop {
-        let check = mount.check_shard(shard, number).await?;
-        if check.number == number && check.is_over {
-            return Ok(check);
-        }
-        let whose = if check.number == number { "" } else { ", another check comes first" };
-        bar.set_of(check.read, check.items, &format!("items of shard {shard}{whose}"));
-        sleep(pause).await;
-        pause = (2 * pause).min(LOOKS_LONGEST);
-    }
 }
 
 fn unopened_in_words(shards: &[Unopened], paint: Paint) -> String {

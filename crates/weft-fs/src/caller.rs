@@ -206,6 +206,11 @@ impl<S: Shards> Caller<S> {
         self.0.hearings.of(shard)
     }
 
+    /// When each shard was heard from that was asked.
+    pub(crate) fn hearings(&self) -> Vec<(u16, Rc<Hearing>)> {
+        self.0.hearings.all()
+    }
+
     /// The shards that were asked, once there are more than this number.
     pub(crate) async fn shards_beyond(&self, count: usize) -> Vec<u16> {
         self.0.hearings.beyond(count).await
@@ -422,7 +427,11 @@ impl<S: Shards> Inner<S> {
 /// session that is alone, or not at all. A lease of a directory is worth less than the wait would cost the
 /// others.
 fn is_only_tried(operation: &Operation) -> bool {
-    matches!(operation, Operation::Hold(InodeNumber::ROOT, HoldMode::Write) | Operation::HoldDirectory(_))
+    match operation {
+        Operation::Hold(inode, HoldMode::Write) => inode.is_whole(),
+        Operation::HoldDirectory(_) => true,
+        _ => false,
+    }
 }
 
 #[cfg(test)]

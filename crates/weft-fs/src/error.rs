@@ -60,6 +60,15 @@ pub enum FsError {
         /// The path.
         path: String,
     },
+    /// A check of all shards has come to no end: each time other servers had taken over meanwhile, or others
+    /// had checked as well.
+    #[error(
+        "the shards were read {times} times, and each time another server had taken over meanwhile, or another check had ended"
+    )]
+    CheckForgotten {
+        /// How often.
+        times: u32,
+    },
     /// A shard has answered with something that is no answer to the question.
     #[error("shard {shard} has answered something else than was asked for")]
     OtherAnswer {

@@ -7,7 +7,6 @@
 use crate::all_names::AllNames;
 use crate::directory_leases::{DirectoryLeases, LOOKED_THROUGH_EVERY};
 use crate::error::FsError;
-use crate::hearing::Hearing;
 use crate::mount::Mount;
 use crate::namespace::Namespace;
 use crate::open_file::{OpenFile, RESERVED_STEP};
@@ -63,8 +62,6 @@ pub(crate) struct Inner {
     pub(crate) names: Namespace<FileSystem>,
     /// The same, for what has to be waited for as long as it takes.
     pub(crate) steady: Namespace<FileSystem>,
-    /// When the first shard was heard from: all names are held there.
-    hearing: Rc<Hearing>,
     all_names: AllNames,
     directories: DirectoryLeases,
     pub(crate) open: OpenFiles<FileSystem>,
@@ -88,7 +85,6 @@ impl Files {
 
     fn begin_after(mount: Mount, last_handle: u64) -> Files {
         let names = mount.names().clone();
-        let hearing = names.hearing(InodeNumber::ROOT.shard());
         let data_of = mount.clone();
         let data_of = move |attributes: &Attributes| data_of.data_of(attributes, b"");
         let inner = Inner {
@@ -96,7 +92,6 @@ impl Files {
             all_names: AllNames::default(),
             directories: DirectoryLeases::default(),
             open: OpenFiles::new(names.to_end(), last_handle, data_of),
-            hearing,
             steady: names.to_end(),
             names: names.clone(),
             answering: RefCell::default(),
@@ -106,16 +101,12 @@ impl Files {
         spawn(hear_shards(Rc::downgrade(&files.0), names.clone()));
         spawn(hold_directories(Rc::downgrade(&files.0), names));
         spawn(give_unused_directories(Rc::downgrade(&files.0)));
-        // Other shards do not know what is held in the first one.
-        if files.0.mount.mode() != AttachMode::ReadOnly && !files.0.mount.is_spread() {
-            spawn(hold_all_names(Rc::downgrade(&files.0)));
-        }
         files
     }
 
     /// How long names and attributes that are answered now stay as they are, whatever other mounts do.
     pub fn stays(&self) -> Duration {
-        self.0.all_names.stay(&self.0.hearing)
+        self.0.all_names.stay(self.0.names.hearings())
     }
 
     /// Ends the mount: what the shards have not heard is told first.
@@ -711,13 +702,15 @@ impl Inner {
             return;
         }
         let answered = match recall.inode {
-            InodeNumber::ROOT => {
-                self.all_names.give(&self.steady, &self.open).await;
-                match self.all_names.stop().await {
-                    (_, true) => Ok(()),
-                    (_stopped, false) => {
-                        self.directories.give((&self.steady, &self.open), InodeNumber::ROOT).await
+            whole if whole.is_whole() => {
+                let all_names = self.all_names.of(whole.shard());
+                all_names.give(&self.steady, &self.open).await;
+                match all_names.stop().await {
+                    // The root is a directory, too.
+                    (_stopped, false) if whole == InodeNumber::ROOT => {
+                        self.directories.give((&self.steady, &self.open), whole).await
                     }
+                    _ => Ok(()),
                 }
             }
             inode => {
@@ -749,8 +742,9 @@ impl Inner {
 
     /// Holds a directory that is looked at again and again.
     async fn hold_directory(self: Rc<Inner>, directory: InodeNumber) {
+        let all_names = self.all_names.of(directory.shard());
         let _stopped = match directory {
-            InodeNumber::ROOT => Some(self.all_names.stop().await),
+            InodeNumber::ROOT => Some(all_names.stop().await),
             _ => None,
         };
         self.directories.take(&self.steady, directory).await;
@@ -768,6 +762,7 @@ async fn hear_shards(inner: Weak<Inner>, names: Namespace<FileSystem>) {
         for shard in shards.into_iter().flatten() {
             if heard.insert(shard) {
                 spawn(hear_recalls(inner.clone(), shard));
+                spawn(hold_all_names(inner.clone(), shard));
             }
         }
     }
@@ -796,12 +791,16 @@ async fn hear_recalls(inner: Weak<Inner>, shard: u16) {
     }
 }
 
-/// Holds all names whenever this mount is alone, as long as there is the mount.
-async fn hold_all_names(inner: Weak<Inner>) {
+/// Holds all names of a shard whenever this mount is alone there, as long as there is the mount.
+async fn hold_all_names(inner: Weak<Inner>, shard: u16) {
     loop {
         let Some(this) = inner.upgrade() else { return };
-        this.all_names.try_to_hold(&this.steady, &this.hearing).await;
-        let pause = this.all_names.pause();
+        if this.mount.mode() == AttachMode::ReadOnly {
+            return;
+        }
+        let all_names = this.all_names.of(shard);
+        all_names.try_to_hold(&this.steady).await;
+        let pause = all_names.pause();
         drop(this);
         sleep(pause).await;
     }
@@ -824,7 +823,8 @@ async fn give_unused_directories(inner: Weak<Inner>) {
         sleep(LOOKED_THROUGH_EVERY).await;
         let Some(inner) = inner.upgrade() else { return };
         if inner.directories.give_unused((&inner.steady, &inner.open)).await
-            && let (_stopped, false) = inner.all_names.stop().await
+            && let all_names = inner.all_names.of(InodeNumber::ROOT.shard())
+            && let (_stopped, false) = all_names.stop().await
             && let Err(error) =
                 inner.directories.give_back((&inner.steady, &inner.open), InodeNumber::ROOT).await
         {

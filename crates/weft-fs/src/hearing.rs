@@ -34,6 +34,11 @@ impl Hearings {
         hearing
     }
 
+    /// Of each shard that was asked.
+    pub(crate) fn all(&self) -> Vec<(u16, Rc<Hearing>)> {
+        self.of.borrow().iter().map(|(shard, hearing)| (*shard, hearing.clone())).collect()
+    }
+
     /// The shards, once there are more than this number.
     pub(crate) async fn beyond(&self, count: usize) -> Vec<u16> {
         loop {

@@ -1,5 +1,5 @@
-//! What a session knows of names and attributes without asking, as long as it holds all names, or directories
-//! to read (F4).
+//! What a session knows of names and attributes without asking, as long as it holds all names of a shard, or
+//! directories to read (F4).
 //!
 //! No other session changes these names and attributes during that time, so an answer of the shard stays
 //! valid until this session changes something. A held directory covers the names in it and its own
@@ -14,7 +14,7 @@
 use crate::hearing::Hearing;
 use crate::leased::{LOOKS_OF_LISTING, Leased, Step};
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
 use weft_rt::sync::Notify;
@@ -41,8 +41,8 @@ pub(crate) struct KeptNames {
 struct Kept {
     /// Whether the session hears from the shards in which it holds something, or did.
     hearings: BTreeMap<u16, Rc<Hearing>>,
-    /// The session holds all names.
-    has_all: bool,
+    /// The session holds all names of these shards.
+    all_of: BTreeSet<u16>,
     /// The directories that it holds.
     leased: Leased,
     /// Counts how often everything was forgotten.
@@ -79,7 +79,7 @@ struct KeptAttributes {
     revision: u64,
     /// When a change that touches it began or ended last.
     touched: Step,
-    /// With which lease all this lasts, where the session does not hold all names.
+    /// With which lease all this lasts, where the session does not hold all names of its shard.
     cover: Option<Cover>,
     /// Names of its extended attributes, and since when they are known.
     xattrs: Option<(Vec<Vec<u8>>, Step)>,
@@ -88,7 +88,7 @@ struct KeptAttributes {
 /// What a session holds that keeps a file as it is while it is open to read and the shard does not know that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum KeptBy {
-    /// All names.
+    /// All names of its shard.
     AllNames,
     /// The directory in which the file has its only name.
     Directory(InodeNumber),
@@ -174,22 +174,22 @@ impl Drop for Going<'_> {
 }
 
 impl KeptNames {
-    /// The session holds all names.
-    pub(crate) fn turn_on(&self, hearing: &Rc<Hearing>) {
+    /// The session holds all names of a shard.
+    pub(crate) fn turn_on(&self, shard: u16, hearing: &Rc<Hearing>) {
         let mut kept = self.kept.borrow_mut();
         kept.forget();
-        kept.hearings.insert(InodeNumber::ROOT.shard(), hearing.clone());
-        kept.has_all = true;
-        // Its hold stands for all names now.
-        kept.leased.remove(InodeNumber::ROOT);
+        kept.hearings.insert(shard, hearing.clone());
+        kept.all_of.insert(shard);
+        // The root's hold stands for all names now.
+        kept.leased.remove(InodeNumber::whole_of(shard));
     }
 
-    /// The session is about to give them back, and the root with them.
-    pub(crate) fn turn_off(&self) {
+    /// The session is about to give them back, and the root with those of its shard.
+    pub(crate) fn turn_off(&self, shard: u16) {
         if !mutated(Mutation::NamesKept) {
             let mut kept = self.kept.borrow_mut();
-            kept.has_all = false;
-            kept.leased.remove(InodeNumber::ROOT);
+            kept.all_of.remove(&shard);
+            kept.leased.remove(InodeNumber::whole_of(shard));
             kept.forget();
         }
     }
@@ -209,7 +209,7 @@ impl KeptNames {
         kept.step += 1;
         let since = kept.step;
         kept.hearings.insert(inode.shard(), hearing.clone());
-        if kept.has_all {
+        if kept.has_all_of(inode) {
             return kept.leased.insert(inode, since);
         }
         kept.drop_directory(inode);
@@ -295,7 +295,7 @@ impl KeptNames {
     pub(crate) fn of_file_to_open(&self, inode: InodeNumber) -> Option<(Attributes, KeptBy)> {
         let Answer::Attributes(found) = self.answer(&Operation::Attributes(inode))? else { return None };
         let kept = self.kept.borrow();
-        let kept_by = match kept.has_all {
+        let kept_by = match kept.has_all_of(inode) {
             true => KeptBy::AllNames,
             false => KeptBy::Directory(kept.cover(inode)?.directory),
         };
@@ -321,7 +321,7 @@ impl KeptNames {
     /// Whether names of extended attributes may be kept, and are not known of an inode.
     pub(crate) fn wants_xattrs(&self, inode: InodeNumber) -> bool {
         let kept = self.kept.borrow();
-        (kept.has_all || kept.cover(inode).is_some()) && kept.xattrs(inode).is_none()
+        (kept.has_all_of(inode) || kept.cover(inode).is_some()) && kept.xattrs(inode).is_none()
     }
 
     /// A question is about to leave.
@@ -361,7 +361,8 @@ impl KeptNames {
             }
             (Operation::XattrNames(inode), Answer::Names(names))
                 if kept.are_xattrs_untouched(look.step)
-                    && (kept.has_all || kept.cover(*inode).is_some_and(|cover| cover.from <= look.step))
+                    && (kept.has_all_of(*inode)
+                        || kept.cover(*inode).is_some_and(|cover| cover.from <= look.step))
                     && are_short(names) =>
             {
                 kept.know_xattrs(*inode, names.clone());
@@ -382,7 +383,10 @@ impl KeptNames {
         }));
         let is_unknown = takes_names_away(operation) && before.iter().any(|(_, name)| !is_known(*name));
         let blind_in = match operation {
-            Operation::Unlink(at) if is_unknown && !kept.has(at.directory) => Some(at.directory),
+            // All names of a shard may keep a file that has its name in another one.
+            Operation::Unlink(at) if is_unknown && kept.all_of.is_empty() && !kept.has(at.directory) => {
+                Some(at.directory)
+            }
             _ => None,
         };
         let is_blind = is_unknown && blind_in.is_none();
@@ -513,23 +517,26 @@ fn touched_by(operation: &Operation) -> (Vec<NameIn>, Vec<InodeNumber>) {
 impl Kept {
     /// Whether anything may be kept.
     fn is_on(&self) -> bool {
-        self.has_all || !self.leased.is_empty()
+        !self.all_of.is_empty() || !self.leased.is_empty()
     }
 
-    /// Whether the session may go by what it holds in the shard of an inode. All names are held in the first
-    /// shard.
+    /// Whether the session may go by what it holds in the shard of an inode.
     fn is_sure_of(&self, inode: InodeNumber) -> bool {
-        let shard = if self.has_all { InodeNumber::ROOT.shard() } else { inode.shard() };
-        self.hearings.get(&shard).is_some_and(|hearing| hearing.is_sure_for(Duration::ZERO))
+        self.hearings.get(&inode.shard()).is_some_and(|hearing| hearing.is_sure_for(Duration::ZERO))
+    }
+
+    /// Whether the session holds all names of the shard of an inode.
+    fn has_all_of(&self, inode: InodeNumber) -> bool {
+        self.all_of.contains(&inode.shard())
     }
 
     fn has(&self, directory: InodeNumber) -> bool {
-        self.has_all || self.leased.since(directory).is_some()
+        self.has_all_of(directory) || self.leased.since(directory).is_some()
     }
 
     /// Whether a directory is held since before a question left.
     fn has_since(&self, directory: InodeNumber, left: Step) -> bool {
-        self.has_all || self.leased.since(directory).is_some_and(|since| since <= left)
+        self.has_all_of(directory) || self.leased.since(directory).is_some_and(|since| since <= left)
     }
 
     /// With which lease attributes of an inode last, if with any.
@@ -549,8 +556,9 @@ impl Kept {
         }
         self.step += 1;
         let cover = Some(Cover { directory, since, from: self.step });
+        let has_all = self.has_all_of(inode);
         let kept = self.attributes.entry(inode).or_default();
-        if !self.has_all {
+        if !has_all {
             (kept.value, kept.xattrs) = (None, None);
         }
         kept.cover = cover;
@@ -565,20 +573,20 @@ impl Kept {
 
     /// Counts what was asked of directories that are not held. Whether the lease of one is due now.
     fn count_looks(&mut self, operation: &Operation, answer: &Answer) -> bool {
-        if self.has_all {
-            return false;
-        }
         let mut is_due = match (operation, answer) {
-            (Operation::Find(at), Answer::Failed(FileError::NotFound) | Answer::Attributes(_)) => {
+            (Operation::Find(at), Answer::Failed(FileError::NotFound) | Answer::Attributes(_))
+                if !self.has_all_of(at.directory) =>
+            {
                 self.leased.count_looks(at.directory, 1)
             }
-            (Operation::List { directory, .. }, Answer::Listed(_)) => {
+            (Operation::List { directory, .. }, Answer::Listed(_)) if !self.has_all_of(*directory) => {
                 self.leased.count_looks(*directory, LOOKS_OF_LISTING)
             }
             _ => false,
         };
         if let Answer::Attributes(found) = answer
             && found.kind == FileKind::Directory
+            && !self.has_all_of(found.inode)
         {
             is_due |= self.leased.count_looks(found.inode, 1);
         }
@@ -601,7 +609,7 @@ impl Kept {
 
     /// What is known of an inode for certain.
     fn known(&self, inode: InodeNumber) -> Option<&KeptAttributes> {
-        if !self.has_all {
+        if !self.has_all_of(inode) {
             self.leased.use_one(self.cover(inode)?.directory);
         }
         self.attributes.get(&inode)
@@ -617,7 +625,7 @@ impl Kept {
 
     fn know_xattrs(&mut self, inode: InodeNumber, names: Vec<Vec<u8>>) {
         let since = self.step;
-        if self.has_all || self.cover(inode).is_some() {
+        if self.has_all_of(inode) || self.cover(inode).is_some() {
             self.attributes.entry(inode).or_default().xattrs = Some((names, since));
         }
     }
@@ -716,7 +724,7 @@ impl Kept {
         if found.kind != FileKind::Directory && found.links != 1 {
             self.uncover(found.inode);
         }
-        if !self.has_all && !self.attributes.contains_key(&found.inode) {
+        if !self.has_all_of(found.inode) && !self.attributes.contains_key(&found.inode) {
             return;
         }
         let kept = self.attributes.entry(found.inode).or_default();
@@ -779,7 +787,7 @@ impl Kept {
                 self.set_name(at, Name::Leads(found.inode));
                 let is_made = found.kind == FileKind::Directory && matches!(operation, Operation::Create(..));
                 // Unless something was made in it, or found, before this answer was here.
-                if is_made && is_alone && self.has_all {
+                if is_made && is_alone && self.has_all_of(found.inode) {
                     let empty = || Directory { is_complete: true, ..Directory::default() };
                     self.directories.entry(found.inode).or_insert_with(empty);
                 }
@@ -830,10 +838,12 @@ impl Kept {
     ) {
         match found {
             // It has not happened.
-            None if !self.has_all => {}
+            None if self.all_of.is_empty() => {}
             // A file replaces a file only.
             Some(moved)
-                if !self.has_all && moved.kind != FileKind::Directory && mode != RenameMode::Exchange =>
+                if self.all_of.is_empty()
+                    && moved.kind != FileKind::Directory
+                    && mode != RenameMode::Exchange =>
             {
                 self.uncover(moved.inode);
                 for directory in [from.directory, to.directory] {
@@ -856,7 +866,7 @@ impl Kept {
             return false;
         }
         match made.kind {
-            FileKind::Directory => !self.has_all && self.leased.is_due_now(made.inode),
+            FileKind::Directory => !self.has_all_of(made.inode) && self.leased.is_due_now(made.inode),
             _ => {
                 self.set_cover(made.inode, at.directory);
                 false
@@ -879,7 +889,7 @@ impl Kept {
 
     /// A directory is held no more. With the last one goes what is noted of changes.
     fn unlease(&mut self, directory: InodeNumber) {
-        if !self.leased.remove(directory) || self.has_all {
+        if !self.leased.remove(directory) || self.has_all_of(directory) {
             return;
         }
         self.drop_directory(directory);

@@ -392,7 +392,7 @@ impl History {
             }
             // It is alone for a while.
             2 if self.may_be_alone() => {
-                self.kept.turn_on(&self.hearing);
+                self.kept.turn_on(0, &self.hearing);
                 self.shard.held.remove(&InodeNumber::ROOT);
                 self.has_all = true;
             }
@@ -422,7 +422,7 @@ impl History {
             return;
         };
         if std::mem::take(&mut self.has_all) {
-            self.kept.turn_off();
+            self.kept.turn_off(0);
         }
         let held = self.shard.changed_by(&operation).into_iter().filter(|of| self.shard.held.contains(of));
         let held: Vec<InodeNumber> = held.collect();
@@ -530,7 +530,7 @@ fn it_says_what_the_shard_would_say() {
     weft_rt::block_on(async {
         let all_names = || {
             let history = History::new();
-            history.kept.turn_on(&history.hearing);
+            history.kept.turn_on(0, &history.hearing);
             history
         };
         let answered = run(10_000, all_names, History::step);
@@ -613,7 +613,7 @@ fn what_was_made_and_listed_is_answered_without_asking() {
 
 fn check_made_and_listed() {
     let (kept, mut shard) = (KeptNames::default(), Shard::new());
-    kept.turn_on(&Rc::new(Hearing::from(now())));
+    kept.turn_on(0, &Rc::new(Hearing::from(now())));
     for what in [4, 6, 13] {
         send(&kept, &mut shard, operation((what, 0, 2, 0)));
     }
@@ -628,6 +628,6 @@ fn check_made_and_listed() {
     send(&kept, &mut shard, Operation::XattrNames(DIRECTORIES[0]));
     send(&kept, &mut shard, operation((6, 6, 1, 0)));
     assert_eq!(kept.answer(&missing(4)), Some(Answer::Failed(FileError::NoXattr)));
-    kept.turn_off();
+    kept.turn_off(0);
     assert_eq!(kept.answer(&made), None);
 }

@@ -16,7 +16,7 @@ use weft_rt::sync::join_all;
 use weft_rt::{Buf, random_u64};
 use weft_types::{Attributes, BLOCK_SIZE, SessionId, with_causes};
 use weft_wire::files::{
-    Answer, AttributeChanges, FileError, FileRequest, Operation, SetTime, ShardState, TableCheck, UseOfShard,
+    Answer, AttributeChanges, FileError, FileRequest, Operation, SetTime, ShardState, UseOfShard,
 };
 
 /// Bytes of a file that are read or written by one call, and how many of these are under way.
@@ -210,23 +210,10 @@ impl Mount {
         self.files.shards()
     }
 
-    /// Has a shard compare what is in its tables, and returns how far the check is. Call it with the same
-    /// number, which no other check has, until the check is over. The shard may carry out checks of others
-    /// first.
-    ///
-    /// # Errors
-    /// If the shard does not answer, or its server is of a release that cannot do it.
-    pub async fn check_shard(&self, shard: u16, number: u64) -> Result<TableCheck, FsError> {
-        match self.caller.call(shard, Operation::Check(number)).await? {
-            Answer::Check(check) => Ok(check),
-            _ => Err(FsError::OtherAnswer { shard }),
-        }
-    }
-
     /// Who uses a shard.
     ///
     /// # Errors
-    /// As [`Mount::check_shard`].
+    /// If the shard does not answer, or its server is of a release that cannot do it.
     pub async fn use_of_shard(&self, shard: u16) -> Result<UseOfShard, FsError> {
         match self.caller.call(shard, Operation::Use).await? {
             Answer::Use(used) => Ok(used),
@@ -237,7 +224,7 @@ impl Mount {
     /// What a shard is made of, and what it has done.
     ///
     /// # Errors
-    /// As [`Mount::check_shard`].
+    /// As [`Mount::use_of_shard`].
     pub async fn state_of_shard(&self, shard: u16) -> Result<ShardState, FsError> {
         match self.caller.call(shard, Operation::State).await? {
             Answer::State(state) => Ok(state),

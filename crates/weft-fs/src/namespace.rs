@@ -78,6 +78,11 @@ impl<S: Shards> Namespace<S> {
         self.caller.hearing(shard)
     }
 
+    /// When each shard was heard from that was asked.
+    pub(crate) fn hearings(&self) -> Vec<(u16, Rc<Hearing>)> {
+        self.caller.hearings()
+    }
+
     /// The shards that were asked, once there are more than this number.
     pub(crate) async fn shards_beyond(&self, count: usize) -> Vec<u16> {
         self.caller.shards_beyond(count).await

@@ -81,6 +81,8 @@ fn operations() -> Vec<Operation> {
         Operation::Hold(inode, HoldMode::Shared),
         Operation::Grow(inode, 1 << 20, FileTime { seconds: 5, nanoseconds: 7 }),
         Operation::DataOf(vec![InodeNumber(2), InodeNumber(999)]),
+        Operation::NamesOf(vec![InodeNumber(2), InodeNumber(999)]),
+        Operation::Across(9, InodeNumber(0)),
         Operation::Find(at(b"moved")),
         Operation::List { directory: InodeNumber::ROOT, after: 0, limit: 10 },
     ]

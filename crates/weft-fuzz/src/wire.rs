@@ -321,6 +321,7 @@ fn join_of(drive: DriveId, group: GroupId) -> ManagerRequest {
         knows_targets: true,
         knows_lanes: true,
         knows_file_systems: true,
+        knows_spread: true,
         serves: [weft_types::SessionId(6)].into(),
     })
 }

@@ -34,7 +34,12 @@ pub(crate) struct FsWish {
 
 impl Manager {
     pub(crate) fn create_file_system(&self, wish: FsWish, dry_run: bool) -> Outcome {
-        self.check_all_know_file_systems()?;
+        self.check_all_know(wish.is_spread)?;
+        if wish.is_spread && wish.shards == Some(1) {
+            let text = "directories are to lie in several shards, and the file system has one";
+            let hint = "ask for more shards, or for directories in one";
+            return Err(ApiError::new(ErrorCode::Invalid, text.to_owned()).with_hint(hint));
+        }
         let map = self.map();
         let mut request = FileSystemRequest {
             name: wish.name.clone(),
@@ -121,6 +126,7 @@ impl Manager {
             width: volume.striping.width,
             object_bytes: u64::from(volume.striping.object_blocks) * BLOCK_SIZE as u64,
             shards: volume.files().map_or(0, |files| files.shards.len()),
+            is_spread: volume.files().is_some_and(|files| files.is_spread),
             servers: volume.files().map_or_else(Vec::new, |files| self.servers_of(map, files)),
             sets: volume.files().map_or_else(Vec::new, |f| f.sets.iter().map(|set| set.len()).collect()),
             state: volume.state,
@@ -154,27 +160,34 @@ impl Manager {
         files.shards.iter().map(serving).collect()
     }
 
-    /// Refuses the first file system as long as a target has not said that it knows them: it could not read
-    /// its slice of the map. Once there is one, no such target joins (`join.rs`).
-    fn check_all_know_file_systems(&self) -> Result<(), ApiError> {
+    /// Refuses the first file system, and the first one with directories in several shards (`spread`), as long
+    /// as a target has not said that it knows such: it could not read its slice of the map. Once there is one,
+    /// no such target joins (`join.rs`).
+    fn check_all_know(&self, spread: bool) -> Result<(), ApiError> {
         let map = self.map();
-        if map.file_systems().next().is_some() {
+        let is_such = |volume: &Volume| !spread || volume.files().is_some_and(|files| files.is_spread);
+        if map.file_systems().any(is_such) {
             return Ok(());
         }
         let state = self.state.borrow();
         let knows = |target: &weft_types::TargetId| {
-            state.members.get(target).is_some_and(|m| m.incarnation.is_some() && m.knows_file_systems)
+            let member = state.members.get(target).filter(|m| m.incarnation.is_some());
+            member.is_some_and(|m| m.knows_file_systems && (m.knows_spread || !spread))
+        };
+        let what = match spread {
+            true => "file systems with directories in several shards",
+            false => "file systems",
         };
         let Some(older) = map.targets.keys().find(|target| !knows(target)) else { return Ok(()) };
         let has_joined = state.members.get(older).is_some_and(|m| m.incarnation.is_some());
         let title = map.title_of(*older);
         let (text, hint) = match has_joined {
             true => (
-                format!("{title} runs an older release, which does not know file systems"),
+                format!("{title} runs an older release, which does not know {what}"),
                 "upgrade all nodes first: `weft node list` names them",
             ),
             false => (
-                format!("{title} has not said yet whether its release knows file systems"),
+                format!("{title} has not said yet whether its release knows {what}"),
                 "start it, or remove it with `weft node remove` if it is gone for good",
             ),
         };

@@ -18,7 +18,7 @@ use weft_rules::{Mutation, mutated};
 use weft_types::limits::{DRIVE_PATH_BYTES_MAX, DRIVES_PER_TARGET_MAX, TARGETS_PER_NODE_MAX};
 use weft_types::{
     DeviceId, DriveId, DriveState, FabricMap, GroupId, MapVersion, Node, NodeId, PoolId, Session, SessionId,
-    SessionState, Target, TargetId, Version, VolumeId, with_causes,
+    SessionState, Target, TargetId, Version, Volume, VolumeId, with_causes,
 };
 use weft_wire::Status;
 use weft_wire::control::{DriveReport, Join};
@@ -78,7 +78,8 @@ impl Manager {
         self.check_term().map_err(|reason| Denied::new(Status::NotReady, reason))?;
         let map = self.map();
         let Join { node, addr, incarnation, drives, knows_floors, knows_targets, knows_lanes, .. } = join;
-        let (knows_file_systems, serves) = (join.knows_file_systems, join.serves);
+        let (knows_file_systems, knows_spread, serves) =
+            (join.knows_file_systems, join.knows_spread, join.serves);
         let process = Process {
             incarnation,
             id: if join.process == 0 { incarnation } else { join.process },
@@ -88,6 +89,7 @@ impl Manager {
             knows_targets,
             knows_lanes,
             knows_file_systems,
+            knows_spread,
         };
         let known = self.state.borrow().target_at(&node, join.target);
         let joining = &Joining { name: &node, addr: &addr, index: join.target, known, process };
@@ -101,6 +103,7 @@ impl Manager {
         self.check_all_know_targets(&map, joining)?;
         check_knows_lanes(&map, joining)?;
         check_knows_file_systems(&map, joining)?;
+        check_knows_spread(&map, joining)?;
         let refused = self.check_drives(&map, joining, &drives);
         let (left_out, drives): (Vec<_>, Vec<_>) =
             drives.into_iter().partition(|d| refused.contains_key(&d.id));
@@ -533,6 +536,7 @@ impl Manager {
         (member.knows_floors, member.knows_targets) = (knows_floors, knows_targets);
         member.knows_lanes = knows_lanes;
         member.knows_file_systems = process.knows_file_systems;
+        member.knows_spread = process.knows_spread;
         member.stopped = None;
         member.hello_at = member.hello_at.max(hello);
         (member.joined_at, member.heard_at, member.granted) = (now, now, false);
@@ -588,6 +592,21 @@ fn check_knows_file_systems(map: &FabricMap, joining: &Joining<'_>) -> Result<()
     let text = format!(
         "node '{}' runs an older release, which does not know file systems, and this fabric has file system \
          '{}': upgrade node '{}'",
+        joining.name, file_system.name, joining.name
+    );
+    Err(Denied::new(Status::Refused, text))
+}
+
+/// Likewise, of file systems with directories in several shards.
+fn check_knows_spread(map: &FabricMap, joining: &Joining<'_>) -> Result<(), Denied> {
+    if joining.process.knows_spread {
+        return Ok(());
+    }
+    let is_spread = |volume: &&Volume| volume.files().is_some_and(|files| files.is_spread);
+    let Some(file_system) = map.file_systems().find(is_spread) else { return Ok(()) };
+    let text = format!(
+        "node '{}' runs an older release, which does not know file systems with directories in several shards, \
+         and this fabric has one, '{}': upgrade node '{}'",
         joining.name, file_system.name, joining.name
     );
     Err(Denied::new(Status::Refused, text))

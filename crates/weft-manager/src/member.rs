@@ -56,6 +56,8 @@ pub(crate) struct Member {
     pub(crate) knows_lanes: bool,
     /// Whether it knows file systems.
     pub(crate) knows_file_systems: bool,
+    /// Whether it knows file systems with directories in several shards.
+    pub(crate) knows_spread: bool,
     /// The process that was heard to have stopped in order, until another one joins.
     pub(crate) stopped: Option<u64>,
     /// When the newest process of the target that has joined said hello.
@@ -122,6 +124,7 @@ impl Member {
             knows_targets: false,
             knows_lanes: false,
             knows_file_systems: false,
+            knows_spread: false,
             stopped: None,
             hello_at: Instant::default(),
             joined_at: now,

@@ -35,6 +35,8 @@ pub(crate) struct Process {
     pub(crate) knows_lanes: bool,
     /// Whether it knows file systems.
     pub(crate) knows_file_systems: bool,
+    /// Whether it knows file systems with directories in several shards.
+    pub(crate) knows_spread: bool,
 }
 
 /// The newest process of each node, as far as one has joined since this manager started.
@@ -149,6 +151,7 @@ mod tests {
             knows_targets: true,
             knows_lanes: true,
             knows_file_systems: true,
+            knows_spread: true,
         };
         let (node, mut known) = (NodeId(7), Processes::default());
         assert!(!known.is_replaced(node, 1, at(1)) && known.is_newest(node, 1));

@@ -14,12 +14,16 @@ use weft_wire::control::{ManagerAnswer, ManagerRequest, TargetRequest, UnservedS
 use weft_wire::handshake::PeerRole;
 
 fn fs_of(name: &str, copies: u8) -> ApiRequest {
+    request_of(name, copies, false)
+}
+
+fn request_of(name: &str, copies: u8, is_spread: bool) -> ApiRequest {
     ApiRequest::FsCreate {
         name: name.into(),
         protection: weft_types::Protection::mirror(copies),
         pool: None,
         shards: Some(3),
-        is_spread: false,
+        is_spread,
         stripe_unit_bytes: Some(128 << 10),
         width: None,
         failure_domain: Default::default(),
@@ -284,6 +288,33 @@ fn file_systems_and_targets_that_do_not_know_them_do_not_come_together() {
         let link = connect(PeerRole::Target(TargetId::default())).await;
         let (status, text) = ask(&link, &older.join()).await.unwrap_err();
         let says = text.contains("upgrade node 'node-1'") && text.contains("file system 'photos'");
+        assert!(status == Status::Refused && says, "{text}");
+    });
+}
+
+#[test]
+fn spread_file_systems_and_targets_that_do_not_know_them_do_not_come_together() {
+    Sim::new(4).block_on(async {
+        let service = Service::start().await;
+        let (older, newer) = (FakeTarget::new(1, &[1]), FakeTarget::new(2, &[2]));
+        older.knows_spread.set(false);
+        [&older, &newer].into_iter().for_each(|target| drop(target.start()));
+        all_up(&service, &[older.clone(), newer.clone()]).await;
+        created(fs_of("photos", 2)).await;
+        let error = operate(request_of("films", 2, true)).await.unwrap_err();
+        let says = error.message.contains("node 'node-1' runs an older release");
+        assert!(says && error.message.contains("in several shards"), "{}", error.message);
+        older.kill();
+        older.knows_spread.set(true);
+        older.start();
+        weft_rt::sleep(ms(100)).await;
+        all_up(&service, &[older.clone(), newer.clone()]).await;
+        created(request_of("films", 2, true)).await;
+        older.kill();
+        older.knows_spread.set(false);
+        let link = connect(PeerRole::Target(TargetId::default())).await;
+        let (status, text) = ask(&link, &older.join()).await.unwrap_err();
+        let says = text.contains("upgrade node 'node-1'") && text.contains("one, 'films'");
         assert!(status == Status::Refused && says, "{text}");
     });
 }

@@ -779,6 +779,7 @@ fn a_copy_of_a_drive_is_refused_and_the_drives_beside_it_serve() {
             knows_targets: true,
             knows_lanes: true,
             knows_file_systems: true,
+            knows_spread: true,
             serves: Default::default(),
             ..Join::default()
         });
@@ -917,6 +918,7 @@ fn a_join_may_be_longer_than_the_head_of_a_frame() {
                 knows_targets: true,
                 knows_lanes: true,
                 knows_file_systems: true,
+                knows_spread: true,
                 serves: Default::default(),
                 ..Join::default()
             })

@@ -61,6 +61,7 @@ async fn join(addr: &Addr) {
         knows_targets: true,
         knows_lanes: true,
         knows_file_systems: true,
+        knows_spread: true,
         serves: Default::default(),
         ..Join::default()
     });

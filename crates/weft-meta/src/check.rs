@@ -10,8 +10,8 @@ use crate::record::{Entry, Inode, Value};
 use crate::tables::Tables;
 use std::collections::{BTreeMap, BTreeSet};
 use weft_types::limits::FILE_OPERATIONS_MAX;
-use weft_types::{FileKind, InodeNumber, SessionId};
-use weft_wire::files::{FileLock, LockMode, LockOwner};
+use weft_types::{Attributes, FileKind, InodeNumber, SessionId};
+use weft_wire::files::{FileLock, LockMode, LockOwner, NameAcross};
 
 /// Entries of a directory that is changed all the time which are counted at once: some milliseconds.
 const COUNTED_AT_ONCE: u64 = 32_768;
@@ -43,6 +43,8 @@ pub fn check_tables(tables: &Tables) -> Vec<TableFinding> {
 struct Seen {
     names: u32,
     parent: Option<InodeNumber>,
+    /// What the last one of its names says that it is.
+    kind: Option<FileKind>,
     entries: u64,
     directories: u32,
 }
@@ -69,6 +71,8 @@ pub(crate) struct Pass {
     pub(crate) orphans: u64,
     /// Inodes whose names seem wrong, and which were changed since the pass began.
     pub(crate) unsettled: BTreeSet<InodeNumber>,
+    /// Inodes with names in another shard than their own, once all inodes were read.
+    pub(crate) across: Vec<NameAcross>,
     pub(crate) findings: Vec<TableFinding>,
 }
 
@@ -131,6 +135,7 @@ impl Pass {
                 }
                 self.locks(tables, inode);
             }
+            Some(KeyParts::Held(inode, _)) if inode == tables.whole() => {}
             Some(KeyParts::Held(inode, _)) => self.owner(tables, "a hold", inode, |_| true),
             Some(KeyParts::Session(session)) => {
                 let answers = tables.from(Key::answer(session, 0)).map_while(|(key, _)| match key.parts() {
@@ -169,7 +174,7 @@ impl Pass {
         of_directory.directories += u32::from(entry.kind == FileKind::Directory);
         let named = self.seen.entry(entry.inode).or_default();
         named.names += 1;
-        named.parent = Some(directory);
+        (named.parent, named.kind) = (Some(directory), Some(entry.kind));
         match tables.inode(entry.inode) {
             None if is_here(tables, entry.inode) => {
                 let name = name.to_vec();
@@ -197,6 +202,10 @@ impl Pass {
             _ => seen.names,
         };
         let may_be_elsewhere = self.is_spread && seen.names < attributes.links;
+        let lacks = names_of(&attributes).saturating_sub(seen.names);
+        if self.is_spread && lacks > 0 {
+            self.across.push(NameAcross { inode, names: lacks, directory: parent, kind: attributes.kind });
+        }
         if found != attributes.links && !may_be_elsewhere {
             self.of_names(tables, TableFinding::Links { inode, said: attributes.links, found });
         }
@@ -241,9 +250,13 @@ impl Pass {
         }
     }
 
-    /// Entries that are left when all inodes were read belong to a directory that has no inode.
+    /// What is left when all inodes were read: names of inodes of other shards, and entries of a directory
+    /// that has no inode.
     fn left_over(&mut self, tables: &Tables) {
         for (inode, seen) in std::mem::take(&mut self.seen) {
+            if let (false, Some(directory), Some(kind)) = (is_here(tables, inode), seen.parent, seen.kind) {
+                self.across.push(NameAcross { inode, names: seen.names, directory, kind });
+            }
             if seen.entries > 0 && is_here(tables, inode) {
                 self.of_names(tables, TableFinding::NoOwner { what: "entries", inode });
             }
@@ -329,6 +342,15 @@ impl Reach {
     fn of_others(&self, owner: (SessionId, LockOwner)) -> Option<u64> {
         let others = [self.furthest, self.other].into_iter().flatten().filter(|(of, _)| *of != owner);
         others.map(|(_, last)| last).max()
+    }
+}
+
+/// How many names an inode says that it has.
+pub(crate) fn names_of(attributes: &Attributes) -> u32 {
+    match attributes.kind {
+        _ if attributes.inode == InodeNumber::ROOT => 0,
+        FileKind::Directory => u32::from(attributes.links > 0),
+        _ => attributes.links,
     }
 }
 

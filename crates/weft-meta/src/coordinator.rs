@@ -4,7 +4,7 @@
 use crate::change::Change;
 use crate::decide::{Decision, Limits, decide_with};
 use crate::error::MetaError;
-use crate::foreign::{Foreign, Need, split};
+use crate::foreign::{Foreign, Need, inode_of, split};
 use crate::key::{Key, KeyParts, Table};
 use crate::medium::Medium;
 use crate::peer::{PeerAnswer, PeerAsk, Peers, Prepare, Transaction};
@@ -38,8 +38,9 @@ pub(crate) struct Transactions {
     reserved: Cell<u64>,
     /// Those that are not decided, or not durably.
     open: RefCell<BTreeSet<u64>>,
-    /// Those of which participants are notified.
-    notified: RefCell<BTreeSet<u64>>,
+    /// Those of which participants are notified, with the inodes of this shard that they have changed; `None`
+    /// of those that a server before has decided.
+    notified: RefCell<BTreeMap<u64, Option<BTreeSet<InodeNumber>>>>,
     /// How many shards the file system has, if directories lie in all of them.
     shards: Cell<u16>,
 }
@@ -62,9 +63,16 @@ impl Transactions {
 
     /// All up to this number are over.
     fn over(&self) -> u64 {
-        let first = |numbers: &RefCell<BTreeSet<u64>>| numbers.borrow().first().copied();
         let next = self.next.get();
-        first(&self.open).unwrap_or(next).min(first(&self.notified).unwrap_or(next)) - 1
+        let open = self.open.borrow().first().copied().unwrap_or(next);
+        let notified = self.notified.borrow().first_key_value().map_or(next, |(number, _)| *number);
+        open.min(notified) - 1
+    }
+
+    /// Whether a transaction that not all participants have heard of may have changed an inode of this shard.
+    pub(crate) fn has_changed(&self, inode: InodeNumber) -> bool {
+        let notified = self.notified.borrow();
+        notified.values().any(|changed| changed.as_ref().is_none_or(|changed| changed.contains(&inode)))
     }
 }
 
@@ -100,7 +108,7 @@ impl<M: Medium> Shard<M> {
             committed_in(&tables).map(|(number, ..)| number).collect()
         };
         for number in committed {
-            inner.transactions.notified.borrow_mut().insert(number);
+            inner.transactions.notified.borrow_mut().insert(number, None);
             spawn(inner.clone().notify_all_of(number));
         }
         spawn(inner.clone().ask_for_outcomes());
@@ -287,13 +295,14 @@ impl<M: Medium> Inner<M> {
     fn commit(self: &Rc<Inner<M>>, transaction: Transaction, changes: Vec<Change>) -> BTreeSet<u16> {
         let (mut changes, of_others) = split(changes, transaction.coordinator);
         let notified: BTreeSet<u16> = of_others.keys().copied().collect();
+        let changed = changes.iter().filter_map(|change| inode_of(change.key())).collect();
         for (shard, theirs) in of_others.iter().filter(|_| !mutated(Mutation::CommitUnlogged)) {
             changes.extend(pieces_of(transaction.number, *shard, theirs));
         }
         self.change(&changes);
         self.follow_holds();
         if !notified.is_empty() {
-            self.transactions.notified.borrow_mut().insert(transaction.number);
+            self.transactions.notified.borrow_mut().insert(transaction.number, Some(changed));
             let (inner, number) = (self.clone(), transaction.number);
             spawn(async move {
                 // Of nothing that is not durable.

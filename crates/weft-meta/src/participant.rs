@@ -81,6 +81,11 @@ impl Locks {
         self.0.borrow_mut().retain(|_, locked| locked.by != by);
     }
 
+    /// What transactions have locked.
+    pub(crate) fn all(&self) -> BTreeSet<InodeNumber> {
+        self.0.borrow().keys().copied().collect()
+    }
+
     /// What other transactions than this one have locked.
     pub(crate) fn of_others(&self, than: Transaction) -> BTreeSet<InodeNumber> {
         let locks = self.0.borrow();
@@ -94,6 +99,12 @@ impl Locks {
         let locks = self.0.borrow();
         if locks.is_empty() || (mutated(Mutation::ReadLocked) && !operation.changes()) {
             return false;
+        }
+        if let Operation::Hold(inode, HoldMode::Write) = operation
+            && inode.is_whole()
+        {
+            // What is locked changes without a word to whoever gets the names now.
+            return !mutated(Mutation::WholeBesideLocks);
         }
         let is_early = !operation.changes() || gives_back(tables, request.session, operation);
         touched(tables, operation)
@@ -134,7 +145,15 @@ impl<M> Drop for Unlogged<'_, M> {
 fn gives_back(tables: &Tables, session: SessionId, operation: &Operation) -> bool {
     let held =
         |inode: InodeNumber| tables.holders(inode).find(|(of, _)| *of == session).map(|(_, held)| held);
+    // Before it gives back what keeps a file as it is, it says that it has the file open.
+    let keeps = |inode: InodeNumber| {
+        let with = tables.inode(inode).and_then(|found| found.kept_with());
+        with.into_iter()
+            .chain([tables.whole()])
+            .any(|with| held(with).is_some_and(|held| held != HoldMode::Open))
+    };
     match operation {
+        Operation::Hold(inode, HoldMode::Open | HoldMode::Read) if keeps(*inode) => true,
         Operation::Hold(inode, mode) => held(*inode).is_some_and(|held| held.covers(*mode)),
         Operation::Change(inode, _) => held(*inode).is_some_and(HoldMode::writes),
         operation => operation.is_of_holder(),
@@ -411,7 +430,7 @@ fn in_the_way_of(tables: &Tables, ask: &Prepare) -> Vec<Wanted> {
         others.map(move |(session, _)| Wanted { session, inode, keeps: HoldMode::Open })
     };
     // Who holds all names has to hear of whoever else comes.
-    let mut wanted: Vec<Wanted> = others(InodeNumber::ROOT, HoldMode::Read).collect();
+    let mut wanted: Vec<Wanted> = others(tables.whole(), HoldMode::Read).collect();
     for inode in ask.locks.iter().filter(|inode| **inode != RENAMES) {
         wanted.extend(others(*inode, HoldMode::Write));
         let kept_with = tables.inode(*inode).and_then(|found| found.kept_with());

@@ -284,7 +284,7 @@ pub(crate) fn in_the_way(tables: &Tables, request: &FileRequest) -> Vec<Wanted> 
     let mut wanted = Vec::new();
     // Who holds all names has to hear of whoever else comes.
     if !operation.is_of_holder() {
-        wanted.extend(others(InodeNumber::ROOT, HoldMode::Read, HoldMode::Open));
+        wanted.extend(others(tables.whole(), HoldMode::Read, HoldMode::Open));
     }
     // Whoever holds a directory knows its names and attributes.
     for directory in changed_directories(tables, session, operation) {
@@ -292,7 +292,7 @@ pub(crate) fn in_the_way(tables: &Tables, request: &FileRequest) -> Vec<Wanted> 
     }
     match *operation {
         // All names are given only to a session that is alone, so nothing is recalled for it.
-        Operation::Hold(InodeNumber::ROOT, _) => wanted.clear(),
+        Operation::Hold(inode, _) if inode.is_whole() => wanted.clear(),
         Operation::HoldDirectory(_) => {}
         Operation::Hold(inode, HoldMode::Read) => {
             let others = tables.in_the_way(inode, session, HoldMode::Read);

@@ -2,16 +2,17 @@
 //!
 //! Tables are read again from their beginning if the names of inodes seem wrong that were changed meanwhile.
 
-use crate::check::Pass;
+use crate::check::{Pass, names_of};
 use crate::error::MetaError;
 use crate::medium::Medium;
+use crate::record::Inode;
 use crate::shard::Inner;
 use std::cell::RefCell;
 use std::rc::Rc;
 use weft_rt::{breathe, spawn};
 use weft_types::InodeNumber;
-use weft_types::limits::{CHECK_FINDING_BYTES_MAX, CHECK_FINDINGS_MAX};
-use weft_wire::files::{Answer, CheckFinding, TableCheck};
+use weft_types::limits::{CHECK_FINDING_BYTES_MAX, CHECK_FINDINGS_MAX, NAMES_ACROSS_MAX};
+use weft_wire::files::{Answer, CheckFinding, FileError, InodeNames, NameAcross, NamesAcross, TableCheck};
 
 /// Items that are read in a row while other work waits: some tens of microseconds.
 const ITEMS_PER_BREATH: usize = 128;
@@ -24,12 +25,17 @@ const KEPT_CHECKS: usize = 16;
 
 /// The check that is under way, or was last, and those before it.
 #[derive(Default)]
-pub(crate) struct RunningCheck(RefCell<Vec<TableCheck>>);
+pub(crate) struct RunningCheck {
+    checks: RefCell<Vec<TableCheck>>,
+    /// What the last one that has ended has seen of names that lead from one shard to another, by inode, and
+    /// that check's number.
+    across: RefCell<(u64, Vec<NameAcross>)>,
+}
 
 impl RunningCheck {
     /// How the check of this number stands, or what is done before it; and whether it begins now.
     fn begin(&self, number: u64) -> (TableCheck, bool) {
-        let mut checks = self.0.borrow_mut();
+        let mut checks = self.checks.borrow_mut();
         if let Some(known) = checks.iter().find(|check| check.number == number) {
             return (known.clone(), false);
         }
@@ -44,9 +50,21 @@ impl RunningCheck {
     }
 
     fn note(&self, change: impl FnOnce(&mut TableCheck)) {
-        if let Some(check) = self.0.borrow_mut().last_mut() {
+        if let Some(check) = self.checks.borrow_mut().last_mut() {
             change(check);
         }
+    }
+
+    /// Names that lead from one shard to another, of inodes behind one.
+    fn across(&self, number: u64, after: InodeNumber) -> Option<NamesAcross> {
+        let across = self.across.borrow();
+        let (of, names) = &*across;
+        if *of != number {
+            return None;
+        }
+        let rest = &names[names.partition_point(|name| name.inode <= after)..];
+        let some = &rest[..rest.len().min(NAMES_ACROSS_MAX as usize)];
+        Some(NamesAcross { names: some.to_vec(), is_end: some.len() == rest.len() })
     }
 }
 
@@ -59,6 +77,33 @@ impl<M: Medium> Inner<M> {
         }
         self.prove().await?;
         Ok(Answer::Check(check))
+    }
+
+    /// Names that lead from one shard to another, as a check has seen them.
+    pub(crate) async fn across(&self, number: u64, after: InodeNumber) -> Result<Answer, MetaError> {
+        self.prove().await?;
+        let found = self.table_check.across(number, after);
+        Ok(found.map_or(Answer::Failed(FileError::NotFound), Answer::Across))
+    }
+
+    /// What inodes say of their names.
+    pub(crate) async fn names_of(&self, inodes: &[InodeNumber]) -> Result<Answer, MetaError> {
+        let found = {
+            let (tables, locked) = (self.tables.borrow(), self.locks.all());
+            let of = |inode: InodeNumber| {
+                let Inode { attributes, parent, .. } = tables.inode(inode)?;
+                Some(InodeNames {
+                    names: names_of(&attributes),
+                    directory: parent,
+                    kind: attributes.kind,
+                    revision: attributes.revision,
+                    is_locked: locked.contains(&inode) || self.transactions.has_changed(inode),
+                })
+            };
+            inodes.iter().map(|inode| of(*inode)).collect()
+        };
+        self.prove().await?;
+        Ok(Answer::NamesOf(found))
     }
 }
 
@@ -76,7 +121,10 @@ async fn read_until_settled<M: Medium>(inner: Rc<Inner<M>>) {
             break;
         }
     }
+    let mut across = std::mem::take(&mut last.across);
+    across.sort_by_key(|name| name.inode);
     inner.table_check.note(|check| {
+        inner.table_check.across.replace((check.number, across));
         note(check, &last);
         check.is_over = true;
         check.unsettled = last.unsettled.len() as u64;

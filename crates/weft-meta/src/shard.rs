@@ -344,6 +344,8 @@ impl<M: Medium> Shard<M> {
             Operation::Use => return inner.use_of().await.map(Ok),
             Operation::State => return inner.state_of().await.map(Ok),
             Operation::DataOf(ref inodes) => return inner.data_of(inodes).await.map(Ok),
+            Operation::Across(number, after) => return inner.across(number, after).await.map(Ok),
+            Operation::NamesOf(ref inodes) => return inner.names_of(inodes).await.map(Ok),
             _ => {}
         }
         let place = inner.place_of(&request.operation);

@@ -188,6 +188,11 @@ impl Tables {
         self.get(&Key::shard()).map(|bytes| ShardRecord::decode(bytes).expect("values are checked"))
     }
 
+    /// What stands for all names of this shard ([`InodeNumber::whole_of`]).
+    pub(crate) fn whole(&self) -> InodeNumber {
+        InodeNumber::whole_of(self.shard().map_or(0, |record| record.number))
+    }
+
     /// Up to which number a session's operations were answered for good; `None` if it is not known here.
     pub fn session(&self, session: SessionId) -> Option<u64> {
         self.get(&Key::session(session)).map(|bytes| decode_number(bytes).expect("values are checked"))

@@ -7,8 +7,8 @@ use crate::record::{Value, decode_hold};
 use crate::shard::Inner;
 use std::collections::BTreeMap;
 use weft_rt::breathe;
+use weft_types::SessionId;
 use weft_types::limits::{SHARD_USERS_MAX, SHARD_WAITS_MAX};
-use weft_types::{InodeNumber, SessionId};
 use weft_wire::files::{Answer, HoldMode, ShardState, ShardUser, UseOfShard};
 
 /// Items that are read in a row while other work waits: some tens of microseconds.
@@ -98,7 +98,7 @@ fn count(users: &mut BTreeMap<SessionId, ShardUser>, key: &Key, value: &Value) {
     });
     user.locks += u64::from(is_lock);
     match held {
-        Some(InodeNumber::ROOT) if is_all_names(value) => user.has_all_names = true,
+        Some(inode) if inode.is_whole() && is_all_names(value) => user.has_all_names = true,
         Some(_) => match decode_hold(value).expect("values are checked") {
             HoldMode::Open => user.open += 1,
             HoldMode::Read => user.read += 1,
@@ -108,7 +108,7 @@ fn count(users: &mut BTreeMap<SessionId, ShardUser>, key: &Key, value: &Value) {
     }
 }
 
-/// Whether a hold of the root stands for all names.
+/// Whether a hold of what stands for a shard stands for all names.
 fn is_all_names(value: &Value) -> bool {
     decode_hold(value).expect("values are checked") == HoldMode::Write
 }

@@ -21,6 +21,10 @@ const FILES_ONCE_IN: u64 = 3;
 /// In how many of these several mounts change a tree.
 const TREES_ONCE_IN: u64 = 2;
 
+/// In how many runs with a file system its directories lie in several shards, and how many these are.
+const SPREAD_ONCE_IN: u64 = 2;
+const SPREAD_OVER: u32 = 3;
+
 /// How many mounts these are, at least and at most.
 const TREE_MOUNTS: (usize, usize) = (2, 3);
 
@@ -56,6 +60,8 @@ pub struct Plan {
     pub filers: usize,
     /// Mounts whose users change a tree of the file system; none: there are no such users.
     pub trees: usize,
+    /// Shards of the file system; with several, its directories lie in all of them.
+    pub shards: u32,
     /// How many lanes each of these clients has.
     pub lanes: Vec<usize>,
     /// How clients behave.
@@ -132,8 +138,9 @@ impl Plan {
             true => TREE_MOUNTS.0 + dice.index(TREE_MOUNTS.1 - TREE_MOUNTS.0 + 1),
             false => 0,
         };
+        let shards = if filers > 0 && dice.once_in(SPREAD_ONCE_IN) { SPREAD_OVER } else { 1 };
         let lanes = lanes_of;
-        Plan { seed, shape, rates, sharers, loners, filers, trees, lanes, habits, faults, calm_cut }
+        Plan { seed, shape, rates, sharers, loners, filers, trees, shards, lanes, habits, faults, calm_cut }
     }
 
     /// The same run with only these of its faults, each over so many times sooner: as in `3,7/4,9`.

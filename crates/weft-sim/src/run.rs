@@ -320,7 +320,7 @@ async fn start(plan: &Plan) -> Rc<Bed> {
         bed.create_volume("alone", bed.shape.copies, 2).await;
     }
     if plan.filers > 0 {
-        bed.create_file_system(FILES, bed.shape.copies, 2).await;
+        bed.create_file_system_of(plan.shards, FILES, bed.shape.copies, 2).await;
     }
     if plan.faults.iter().any(|p| matches!(p.fault, Fault::Full { .. })) {
         bed.create_volume_of(FILLER, FILLER_BYTES, bed.shape.copies, 1, true).await;

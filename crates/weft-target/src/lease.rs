@@ -239,6 +239,7 @@ impl Target {
             knows_targets: true,
             knows_lanes: true,
             knows_file_systems: true,
+            knows_spread: true,
             serves: self.serves.borrow().clone(),
         });
         let (answer, body) = self.ask(link, &request).await?;

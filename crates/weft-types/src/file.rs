@@ -40,6 +40,20 @@ impl InodeNumber {
     pub const fn counter(self) -> u64 {
         self.0 & ((1 << Self::COUNTER_BITS) - 1)
     }
+
+    /// What a session holds that holds all names of a shard: in the first shard the root, in each other one a
+    /// number that no inode has.
+    pub const fn whole_of(shard: u16) -> InodeNumber {
+        match shard {
+            0 => InodeNumber::ROOT,
+            _ => InodeNumber((shard as u64) << Self::COUNTER_BITS),
+        }
+    }
+
+    /// Whether a hold of this, to write, is one of all names of its shard.
+    pub const fn is_whole(self) -> bool {
+        self.0 == InodeNumber::whole_of(self.shard()).0
+    }
 }
 
 impl fmt::Display for InodeNumber {

@@ -183,7 +183,10 @@ pub const SHARD_REQUESTS_MAX: usize = 16_384;
 /// their part.
 pub const FUSE_REQUESTS_MAX: usize = 1024;
 
-/// Inodes of which a shard is asked at once where their data may end.
+/// Names that lead from one shard to another in one answer: some 20 KiB.
+pub const NAMES_ACROSS_MAX: u32 = 1024;
+
+/// Inodes of which a shard is asked at once where their data may end, or what their names are.
 pub const INODES_ASKED_MAX: u32 = 1024;
 
 /// Entries of a directory in one answer: with names and attributes a few hundred KiB.

@@ -205,6 +205,7 @@ fn file_systems() -> Vec<FileSystemInfo> {
         width: 8,
         object_bytes: 1 << 26,
         shards: 2,
+        is_spread: true,
         servers: vec![
             ShardServing { server: Some("node 'a'".into()), serves: true },
             ShardServing { server: None, serves: false },

@@ -214,6 +214,8 @@ pub struct FakeTarget {
     pub knows_lanes: Cell<bool>,
     /// Whether it says that it knows of file systems.
     pub knows_file_systems: Cell<bool>,
+    /// Whether it says that it knows of file systems with directories in several shards.
+    pub knows_spread: Cell<bool>,
     /// The sessions under which its process serves shards of file systems, as it says.
     pub serves_shards: RefCell<BTreeSet<SessionId>>,
     /// Whether its release knows the floors of groups.
@@ -289,6 +291,7 @@ impl FakeTarget {
             knows_targets: Cell::new(true),
             knows_lanes: Cell::new(true),
             knows_file_systems: Cell::new(true),
+            knows_spread: Cell::new(true),
             serves_shards: RefCell::default(),
             knows_floors: Cell::new(true),
             tombstone: Cell::new(None),
@@ -458,6 +461,7 @@ impl FakeTarget {
             knows_targets: self.knows_targets.get(),
             knows_lanes: self.knows_lanes.get(),
             knows_file_systems: self.knows_file_systems.get(),
+            knows_spread: self.knows_spread.get(),
             serves: self.serves_shards.borrow().clone(),
         })
     }

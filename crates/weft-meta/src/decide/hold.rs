@@ -12,12 +12,18 @@ impl Draft<'_> {
     /// The session opens an inode in a mode. An inode that has no name, and that no session has open,
     /// cannot be opened: it may be purged at this very time.
     pub(super) fn hold(&mut self, inode: InodeNumber, mode: HoldMode) -> Result<Answer, FileError> {
+        if inode.is_whole() && mode == HoldMode::Write && self.is_beside_others() {
+            return Err(FileError::Busy);
+        }
+        if inode.is_whole() && inode != InodeNumber::ROOT {
+            self.put_hold(inode, mode);
+            return Ok(Answer::Done);
+        }
         let found = self.inode(inode)?;
         if found.attributes.links == 0 && !self.tables.is_held(inode) {
             return Err(FileError::Stale);
         }
         match (inode, mode) {
-            (InodeNumber::ROOT, HoldMode::Write) if self.is_beside_others() => return Err(FileError::Busy),
             (InodeNumber::ROOT, HoldMode::Write | HoldMode::Open) => {}
             _ if found.is_directory() => return Err(FileError::IsDirectory),
             (_, HoldMode::Shared) if !self.may_share(inode) => return Err(FileError::NotPermitted),

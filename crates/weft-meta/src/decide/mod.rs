@@ -170,7 +170,9 @@ fn carry_out(draft: &mut Draft<'_>, operation: &Operation) -> Result<Answer, Fil
         | Operation::Check(_)
         | Operation::Use
         | Operation::State
-        | Operation::DataOf(_) => Ok(Answer::Done),
+        | Operation::DataOf(_)
+        | Operation::Across(..)
+        | Operation::NamesOf(_) => Ok(Answer::Done),
         Operation::Lock(inode, lock) => draft.lock(*inode, lock),
         Operation::Unlock(inode, owner, range) => draft.unlock(*inode, *owner, *range),
         Operation::FindLock(inode, lock) => draft.find_lock(*inode, lock),

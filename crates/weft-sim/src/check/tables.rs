@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::time::Duration;
 use weft_client::{AttachMode, Fabric};
 use weft_fs::Mount;
-use weft_rt::{random_u64, sleep, timeout};
+use weft_rt::{sleep, timeout};
 use weft_wire::files::TableCheck;
 
 /// How long one question may take: nothing is wrong any more.
@@ -29,18 +29,14 @@ pub async fn check(bed: &Rc<Bed>, file_system: &str) -> Result<(), String> {
 
 async fn check_shards(bed: &Rc<Bed>, file_system: &str) -> Result<(), String> {
     let mount = mount(bed, file_system).await;
-    for shard in 0..mount.shards() {
-        let number = random_u64();
-        loop {
-            match mount.check_shard(shard, number).await {
-                Ok(check) if check.number == number && check.is_over => {
-                    verdict(shard, &check)?;
-                    break;
-                }
-                Ok(_) => sleep(LOOK_EVERY).await,
-                Err(error) => return Err(format!("shard {shard} is not checked: {error}")),
-            }
-        }
+    let shards: Vec<u16> = (0..mount.shards()).collect();
+    let checked = mount.check_names(&shards, |_, _, _| ()).await;
+    let checked = checked.map_err(|error| format!("tables are not checked: {error}"))?;
+    for (shard, check) in &checked.shards {
+        verdict(*shard, check)?;
+    }
+    if let Some(finding) = checked.findings.first() {
+        return Err(format!("{}, and {} in all", finding.text, checked.found));
     }
     let data = mount.check_data(|_| ()).await.map_err(|error| format!("data are not checked: {error}"))?;
     let shards = mount.shards();

@@ -2,6 +2,7 @@
 
 use super::attributes::{decode_attributes, decode_kind, encode_attributes};
 use super::lock::FileLock;
+use super::names_across::{InodeNames, NamesAcross};
 use super::operation::HoldMode;
 use super::shard_state::ShardState;
 use super::table_check::TableCheck;
@@ -182,6 +183,11 @@ pub enum Answer {
     /// Where the data of each of the inodes may be, in the order in which they were asked for; nothing of
     /// those that are not there.
     DataOf(Vec<Option<DataBounds>>),
+    /// Names that lead from this shard to others, or to it from others.
+    Across(NamesAcross),
+    /// What each of the inodes says of its names, in the order in which they were asked for; nothing of those
+    /// that are not there.
+    NamesOf(Vec<Option<InodeNames>>),
     /// What has the name lies in another shard, which knows its attributes (F3).
     Elsewhere(InodeNumber, FileKind),
 }
@@ -226,6 +232,14 @@ impl Answer {
                     if let Some(bounds) = bounds {
                         e.bytes(&bounds.layout).u64(bounds.end);
                     }
+                }
+            }
+            Answer::Across(across) => across.encode(e.u8(17)),
+            Answer::NamesOf(inodes) => {
+                e.u8(18).u32(inodes.len() as u32);
+                for names in inodes {
+                    e.u8(names.is_some().into());
+                    names.iter().for_each(|names| names.encode(e));
                 }
             }
             Answer::Elsewhere(inode, kind) => drop(e.u8(16).u64(inode.0).u8(*kind as u8)),
@@ -284,6 +298,16 @@ impl Answer {
                     })
                 });
                 Answer::DataOf(bounds.collect::<Result<_, _>>()?)
+            }
+            17 => Answer::Across(NamesAcross::decode(d)?),
+            18 => {
+                let inodes = (0..decode_count(d, "inodes", INODES_ASKED_MAX)?).map(|_| {
+                    Ok(match decode_bool(d, "whether an inode is there")? {
+                        true => Some(InodeNames::decode(d)?),
+                        false => None,
+                    })
+                });
+                Answer::NamesOf(inodes.collect::<Result<_, _>>()?)
             }
             16 => Answer::Elsewhere(InodeNumber(d.u64()?), decode_kind(d)?),
             n => return Err(DecodeError::Invalid { field: "answer", value: n.into() }),

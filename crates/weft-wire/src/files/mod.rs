@@ -4,6 +4,7 @@ mod addressed;
 mod answer;
 mod attributes;
 mod lock;
+mod names_across;
 mod operation;
 mod shard_state;
 mod table_check;
@@ -13,6 +14,7 @@ pub use addressed::ShardRequest;
 pub use answer::{Answer, DataBounds, FileError, Listed, ListedEntry, Recall};
 pub use attributes::{ATTRIBUTES_BYTES, decode_attributes, encode_attributes};
 pub use lock::{FileLock, LockFamily, LockMode, LockOwner};
+pub use names_across::{InodeNames, NameAcross, NamesAcross};
 pub use operation::{
     AttributeChanges, FileRequest, HoldMode, NameIn, NewInode, Operation, RenameMode, SetTime, XattrMode,
 };

@@ -234,6 +234,12 @@ pub enum Operation {
     /// Where the data of inodes may be, at most [`INODES_ASKED_MAX`] of them: for a check of what groups
     /// hold.
     DataOf(Vec<InodeNumber>),
+    /// Names that lead from this shard to others, or to it from others, as the check of this number has seen
+    /// them: of inodes behind this one, by inode. Refused with [`super::FileError::NotFound`] if that check is
+    /// not the last one that has ended here (F3).
+    Across(u64, InodeNumber),
+    /// What inodes say of their names, at most [`INODES_ASKED_MAX`] of them.
+    NamesOf(Vec<InodeNumber>),
     /// A file that the session may write is at least this long, and data were written at this time (F7). It
     /// never becomes shorter. Its time becomes this one, or the next after the one that it has. Answered with
     /// its attributes.
@@ -287,7 +293,9 @@ impl Operation {
             | Operation::Check(_)
             | Operation::Use
             | Operation::State
-            | Operation::DataOf(_) => InodeNumber::ROOT,
+            | Operation::DataOf(_)
+            | Operation::Across(..)
+            | Operation::NamesOf(_) => InodeNumber::ROOT,
             Operation::Await(operation) => operation.inode(),
         }
     }
@@ -303,6 +311,8 @@ impl Operation {
                 | Operation::Use
                 | Operation::State
                 | Operation::DataOf(_)
+                | Operation::Across(..)
+                | Operation::NamesOf(_)
         )
     }
 
@@ -343,7 +353,9 @@ impl Operation {
             | Operation::Check(_)
             | Operation::Use
             | Operation::State
-            | Operation::DataOf(_) => false,
+            | Operation::DataOf(_)
+            | Operation::Across(..)
+            | Operation::NamesOf(_) => false,
             Operation::Create(..)
             | Operation::CreateOpen(..)
             | Operation::CreateUnnamed(..)
@@ -465,12 +477,9 @@ impl Operation {
             Operation::Check(number) => drop(e.u8(27).u64(*number)),
             Operation::Use => drop(e.u8(28)),
             Operation::State => drop(e.u8(29)),
-            Operation::DataOf(inodes) => {
-                e.u8(31).u32(inodes.len() as u32);
-                for inode in inodes {
-                    e.u64(inode.0);
-                }
-            }
+            Operation::DataOf(inodes) => encode_inodes(e.u8(31), inodes),
+            Operation::Across(number, after) => drop(e.u8(34).u64(*number).u64(after.0)),
+            Operation::NamesOf(inodes) => encode_inodes(e.u8(35), inodes),
             other => unreachable!("{other:?} is about the tables of a shard"),
         }
     }
@@ -523,12 +532,11 @@ impl Operation {
             28 => Operation::Use,
             29 => Operation::State,
             30 => Operation::HoldDirectory(decode_inode(d)?),
-            31 => {
-                let count = decode_count(d, "inodes", INODES_ASKED_MAX)?;
-                Operation::DataOf((0..count).map(|_| decode_inode(d)).collect::<Result<_, _>>()?)
-            }
+            31 => Operation::DataOf(decode_inodes(d)?),
             32 => Operation::Grow(decode_inode(d)?, d.u64()?, decode_time(d)?),
             33 => Operation::SetLayout(decode_inode(d)?, d.array()?),
+            34 => Operation::Across(d.u64()?, decode_inode(d)?),
+            35 => Operation::NamesOf(decode_inodes(d)?),
             AWAIT if may_await => Operation::Await(Box::new(Operation::decode_some(d, false)?)),
             n => return Err(DecodeError::Invalid { field: "operation", value: n.into() }),
         })
@@ -618,6 +626,18 @@ fn decode_set_time(d: &mut Decoder<'_>) -> Result<SetTime, DecodeError> {
 /// An operation of this number that says no more than its inode.
 fn encode_of_inode(e: &mut Encoder, number: u8, inode: InodeNumber) {
     e.u8(number).u64(inode.0);
+}
+
+fn encode_inodes(e: &mut Encoder, inodes: &[InodeNumber]) {
+    e.u32(inodes.len() as u32);
+    for inode in inodes {
+        e.u64(inode.0);
+    }
+}
+
+fn decode_inodes(d: &mut Decoder<'_>) -> Result<Vec<InodeNumber>, DecodeError> {
+    let count = decode_count(d, "inodes", INODES_ASKED_MAX)?;
+    (0..count).map(|_| decode_inode(d)).collect()
 }
 
 fn decode_inode(d: &mut Decoder<'_>) -> Result<InodeNumber, DecodeError> {

@@ -153,6 +153,7 @@ fn second_target() -> Join {
         knows_targets: true,
         knows_lanes: false,
         knows_file_systems: false,
+        knows_spread: false,
         serves: BTreeSet::new(),
     }
 }
@@ -203,6 +204,7 @@ fn requests_of_several_targets(incarnation: u64) -> Vec<ManagerRequest> {
             serves: BTreeSet::from([SessionId(40), SessionId(41)]),
             ..only_target()
         }),
+        ManagerRequest::Join(Join { knows_file_systems: true, knows_spread: true, ..only_target() }),
     ]
 }
 

@@ -4,9 +4,10 @@ use crate::form::{Case, Form, case, cases_of, check};
 use crate::variants;
 use weft_types::{Attributes, FileKind, FileTime, InodeNumber, SessionId, VolumeId};
 use weft_wire::files::{
-    Answer, AttributeChanges, CheckFinding, DataBounds, FileError, FileLock, FileRequest, HoldMode, Listed,
-    ListedEntry, LockFamily, LockMode, LockOwner, NameIn, NewInode, Operation, Recall, RenameMode, SetTime,
-    ShardRequest, ShardState, ShardUser, ShardWait, TableCheck, UseOfShard, XattrMode,
+    Answer, AttributeChanges, CheckFinding, DataBounds, FileError, FileLock, FileRequest, HoldMode,
+    InodeNames, Listed, ListedEntry, LockFamily, LockMode, LockOwner, NameAcross, NameIn, NamesAcross,
+    NewInode, Operation, Recall, RenameMode, SetTime, ShardRequest, ShardState, ShardUser, ShardWait,
+    TableCheck, UseOfShard, XattrMode,
 };
 use weft_wire::{DecodeError, Decoder, Encoder};
 
@@ -44,6 +45,8 @@ variants!(Operation {
     DataOf,
     Grow,
     SetLayout,
+    Across,
+    NamesOf,
 });
 variants!(Answer {
     Attributes,
@@ -61,6 +64,8 @@ variants!(Answer {
     Lasting,
     DataOf,
     Elsewhere,
+    Across,
+    NamesOf,
 });
 
 fn at(name: &[u8]) -> NameIn {
@@ -123,7 +128,19 @@ fn operations() -> Vec<Operation> {
         Operation::Hold(inode, HoldMode::Shared),
         Operation::Grow(inode, 0x0002_0000, FileTime { seconds: 7, nanoseconds: 9 }),
         Operation::SetLayout(inode, [1, 0, 2, 0, 0, 1, 0, 0, 8, 0, 0, 0]),
+        Operation::Across(0x0404, inode),
+        Operation::NamesOf(vec![inode, InodeNumber::new(3, 8)]),
     ]
+}
+
+fn a_name_across() -> NameAcross {
+    let (inode, directory) = (InodeNumber::new(4, 9), InodeNumber::new(3, 5));
+    NameAcross { inode, names: 0x31, directory, kind: FileKind::Directory }
+}
+
+fn names_of_inode() -> InodeNames {
+    let (directory, kind) = (InodeNumber::new(3, 5), FileKind::Regular);
+    InodeNames { names: 0x31, directory, kind, revision: 0x32, is_locked: true }
 }
 
 fn a_check() -> TableCheck {
@@ -226,6 +243,8 @@ fn answers() -> Vec<Answer> {
             None,
         ]),
         Answer::Elsewhere(InodeNumber::new(4, 9), FileKind::Directory),
+        Answer::Across(NamesAcross { names: vec![a_name_across()], is_end: true }),
+        Answer::NamesOf(vec![Some(names_of_inode()), None]),
         Answer::Use(a_use()),
         Answer::State(a_state()),
         Answer::Lasting(attributes, InodeNumber::new(3, 5)),

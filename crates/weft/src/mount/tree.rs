@@ -123,6 +123,7 @@ fn errno(error: &FsError) -> Errno {
         FsError::SessionOver { .. }
         | FsError::NotUnderstood { .. }
         | FsError::Data { .. }
+        | FsError::CheckForgotten { .. }
         | FsError::OtherAnswer { .. } => libc::EIO,
     };
     if number == libc::EIO || number == libc::ETIMEDOUT {

@@ -251,6 +251,7 @@ impl Bench {
                 knows_targets: true,
                 knows_lanes: true,
                 knows_file_systems: true,
+                knows_spread: true,
                 ..Join::default()
             });
             self.manage(PeerRole::Target(target.id), &join).await.map_err(|why| CliError::Failed {
