@@ -113,7 +113,7 @@ impl Mounted {
     }
 
     async fn ask(&self, operation: Operation) -> Result<Answer, FsError> {
-        self.caller.call(0, operation).await
+        self.caller.call(operation.inode().shard(), operation).await
     }
 
     /// All that can be seen of a directory.
@@ -146,7 +146,7 @@ async fn live(names: &Rc<Names>, n: usize) -> Result<(), String> {
             Err(error) => return Err(error.to_string()),
         };
         // Every other one has the shard check itself meanwhile.
-        let checking = (round % 2 == 1).then(|| spawn(check_beside(mounted.caller.clone())));
+        let checking = (round % 2 == 1).then(|| spawn(check_beside(mounted.caller.clone(), home.shard())));
         let has_held = work(names, &mounted, home).await?;
         if let Some(checking) = checking {
             checking.await.unwrap_or(Ok(()))?;
@@ -181,13 +181,13 @@ async fn work(names: &Names, mounted: &Mounted, home: InodeNumber) -> Result<boo
     Ok(true)
 }
 
-/// Has the shard compare its tables while it serves others, and hears what comes of it.
-async fn check_beside(caller: Caller<FileSystem>) -> Result<(), String> {
+/// Has a shard compare its tables while it serves others, and hears what comes of it.
+async fn check_beside(caller: Caller<FileSystem>, shard: u16) -> Result<(), String> {
     let number = random_u64();
     loop {
-        match caller.call(0, Operation::Check(number)).await {
+        match caller.call(shard, Operation::Check(number)).await {
             Ok(Answer::Check(check)) if check.number == number && check.is_over => {
-                return tables::verdict(0, &check);
+                return tables::verdict(shard, &check);
             }
             Ok(Answer::Check(_)) => sleep(CHECK_LOOKS_EVERY).await,
             Ok(other) => return Err(format!("a check is answered by {other:?}")),
@@ -204,7 +204,7 @@ async fn end_in_the_middle(names: &Rc<Names>, mounted: &Mounted, home: InodeNumb
         let name = format!("user.{n}").into_bytes();
         let operation = Operation::SetXattr(home, name, vec![n as u8; FLOOD_BYTES], XattrMode::Either);
         let caller = mounted.caller.clone();
-        async move { caller.call(0, operation).await }
+        async move { caller.call(home.shard(), operation).await }
     });
     let flooding = spawn(join_all(flood.collect::<Vec<_>>()));
     sleep(Duration::from_micros(random_below(4_000))).await;

@@ -631,9 +631,14 @@ impl TreesClient {
     async fn look_for_locks_of(&self, mount: u64) -> Result<(), End> {
         let locked = self.history.borrow().locked_by(mount);
         for inode in locked {
-            // What has no name cannot be opened.
             if self.history.borrow().model().files(&[FileKind::Regular]).contains(&inode) {
                 self.lock_alone(self.any_station(), inode).await?;
+                continue;
+            }
+            // What has no name cannot be opened, but may be open.
+            let open = self.opened.borrow().iter().find(|o| o.inode == inode && !o.is_of_looker).copied();
+            if let Some(open) = open {
+                self.lock_opened(open.station, inode, open.call).await?;
             }
         }
         Ok(())
@@ -642,9 +647,14 @@ impl TreesClient {
     /// Takes all locks of a file, which are free, or are those of dead mounts.
     async fn lock_alone(&self, n: usize, inode: InodeNumber) -> Result<(), End> {
         let (call, answer) = self.call_by_number(n, Deed::Open(inode)).await?;
-        if answer != Answer::Done {
-            return Ok(());
+        match answer {
+            Answer::Done => self.lock_opened(n, inode, call).await,
+            _ => Ok(()),
         }
+    }
+
+    /// The same, of a file that a mount has opened by a call. Closes it.
+    async fn lock_opened(&self, n: usize, inode: InodeNumber, call: u64) -> Result<(), End> {
         self.opened.borrow_mut().iter_mut().filter(|o| o.call == call).for_each(|o| o.is_of_looker = true);
         for family in [LockFamily::Whole, LockFamily::Range] {
             let owner = LockOwner { family, id: call };

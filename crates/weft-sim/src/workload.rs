@@ -80,7 +80,7 @@ impl Blocks for FileSystem {
 /// The inode that a block of a history belongs to, and the block in it.
 fn file_at(file_system: &FileSystem, block: u64) -> Result<(File, u64), ClientError> {
     // Of a shard that there is not: no server knows these inodes, and gives back what they have.
-    let inode = InodeNumber::new(1, 1 + block / INODE_BLOCKS);
+    let inode = InodeNumber::new(InodeNumber::SHARDS - 1, 1 + block / INODE_BLOCKS);
     let file = file_system.file(inode.0, file_system.default_layout()?)?;
     Ok((file, block % INODE_BLOCKS))
 }
