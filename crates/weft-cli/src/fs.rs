@@ -9,6 +9,7 @@ use crate::find::FsFindArgs;
 use crate::layout::LayoutCommand;
 use crate::output::{Output, fields, table_or_note};
 use crate::paint::Paint;
+use crate::shard_load::FsShardsArgs;
 use crate::shards::ShardsCommand;
 use crate::size::Size;
 use crate::table::{Table, row};
@@ -84,9 +85,17 @@ pub enum FsCommand {
     /// Show or set over how many drives the data of files are spread
     #[command(subcommand)]
     Layout(LayoutCommand),
+    /// Show which node serves which shard, and what it has to do
+    ///
+    /// Rates are of the moment: the shards are asked twice. SERVERS counts the servers that a shard has had since
+    /// it was made, CHECKPOINT what of it is in its newest checkpoint. A shard moves by itself when the node that
+    /// serves it dies, leaves or is emptied.
+    #[command(after_long_help = "Examples:\n  weft fs shards home\n  \
+        weft fs shards home --over 10 --json | jq '.shards[] | {shard, server, operations_per_second}'")]
+    Shards(FsShardsArgs),
     /// Shards of a file system.
     #[command(flatten)]
-    Shards(ShardsCommand),
+    OfShards(ShardsCommand),
     /// Delete a file system with all files in it
     ///
     /// It is gone for clients at once; its space comes back as the nodes drop its blocks. A file system that

@@ -48,6 +48,7 @@ mod report;
 mod row;
 mod scrub;
 mod session;
+mod shard_load;
 mod shards;
 mod size;
 mod span;
@@ -291,7 +292,10 @@ pub fn run(globals: &Globals, command: Command, engines: &dyn Engines) -> Result
         Command::Fs(FsCommand::Layout(command)) => {
             block_on(async move { layout::run(&place, command, output).await })
         }
-        Command::Fs(FsCommand::Shards(command)) => {
+        Command::Fs(FsCommand::Shards(args)) => {
+            block_on(async move { shard_load::run(&place, args, output).await })
+        }
+        Command::Fs(FsCommand::OfShards(command)) => {
             block_on(async move { shards::run(&place, command, output).await })
         }
         Command::Ondemand(command) => block_on(async move { ondemand::run(command, output).await }),

@@ -94,14 +94,14 @@ struct Checked {
 
 /// A shard that its server cannot open, for programs.
 #[derive(Clone, Serialize)]
-struct Unopened {
+pub(crate) struct Unopened {
     shard: u16,
     why: String,
 }
 
 /// The shards of a file system that their servers cannot open. A shard that has no server yet does not
 /// count: it answers a little later.
-async fn unopened(place: &FabricPlace, name: &str) -> Result<Vec<Unopened>, CliError> {
+pub(crate) async fn unopened(place: &FabricPlace, name: &str) -> Result<Vec<Unopened>, CliError> {
     let connection = Connection::open(place).await?;
     let ApiAnswer::Status(status) = connection.ask(&ApiRequest::Status {}).await? else {
         return Err(CliError::wrong_answer(connection.at()));
@@ -211,11 +211,11 @@ fn unsound(checked: &Checked) -> CliError {
 }
 
 /// The shards that their servers can open.
-fn opened(mount: &Mount, unopened: &[Unopened]) -> impl Iterator<Item = u16> {
+pub(crate) fn opened(mount: &Mount, unopened: &[Unopened]) -> impl Iterator<Item = u16> {
     (0..mount.shards()).filter(|shard| unopened.iter().all(|lost| lost.shard != *shard))
 }
 
-fn unopened_in_words(shards: &[Unopened], paint: Paint) -> String {
+pub(crate) fn unopened_in_words(shards: &[Unopened], paint: Paint) -> String {
     let word = paint.text(Tone::Bad, "fault:");
     shards.iter().map(|lost| format!("{word} {}\n", lost.why)).collect()
 }
@@ -443,9 +443,22 @@ struct Tree {
 }
 
 /// Names of tables, by number.
-const TABLES: [&str; 11] = [
-    "shard", "sessions", "answers", "inodes", "parts", "entries", "targets", "xattrs", "orphans", "holds",
+const TABLES: [&str; 15] = [
+    "shard",
+    "sessions",
+    "answers",
+    "inodes",
+    "parts",
+    "entries",
+    "targets",
+    "xattrs",
+    "orphans",
+    "holds",
     "locks",
+    "transactions",
+    "committed",
+    "prepared",
+    "over",
 ];
 
 fn table_name(number: u8) -> String {
@@ -590,6 +603,6 @@ mod tests {
     #[test]
     fn tables_have_names_and_those_to_come_numbers() {
         assert_eq!((table_name(4).as_str(), table_name(11).as_str()), ("inodes", "locks"));
-        assert_eq!(table_name(12), "table 12");
+        assert_eq!(table_name(16), "table 16");
     }
 }

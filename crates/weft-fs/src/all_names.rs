@@ -143,8 +143,13 @@ impl NamesOfShard {
         if !mutated(Mutation::NamesStay) {
             sleep(GONE_AFTER).await;
         }
-        let hold = Operation::Hold(self.whole(), HoldMode::Open);
-        if let Err(error) = names.ask(b"", self.whole(), hold).await {
+        let give = match self.whole() {
+            // Whoever was alone first is so again first.
+            InodeNumber::ROOT => Operation::Hold(InodeNumber::ROOT, HoldMode::Open),
+            // Whoever works in a shard is to be alone there, not who came by first.
+            whole => Operation::Release(whole, AttributeChanges::default()),
+        };
+        if let Err(error) = names.ask(b"", self.whole(), give).await {
             tracing::debug!(%error, "the names are not given back yet");
             self.is_held.set(true);
         }

@@ -100,12 +100,6 @@ impl Locks {
         if locks.is_empty() || (mutated(Mutation::ReadLocked) && !operation.changes()) {
             return false;
         }
-        if let Operation::Hold(inode, HoldMode::Write) = operation
-            && inode.is_whole()
-        {
-            // What is locked changes without a word to whoever gets the names now.
-            return !mutated(Mutation::WholeBesideLocks);
-        }
         let is_early = !operation.changes() || gives_back(tables, request.session, operation);
         touched(tables, operation)
             .iter()
@@ -251,10 +245,15 @@ impl<M: Medium> Inner<M> {
         }
         // Whoever stops waiting for this has nothing locked.
         let unless_logged = Unlogged { transaction, inner: self };
-        let is_clear = self.clear(ask).await;
-        if is_clear.is_ok() {
+        let is_clear = loop {
+            let is_clear = self.clear(ask).await;
             self.wait_for_room().await?;
-        }
+            // Others may hold something by now: they got it while this waited for room.
+            let is_free = in_the_way_of(&self.tables.borrow(), ask).is_empty();
+            if is_clear.is_err() || is_free || mutated(Mutation::LeaseNotRecalled) {
+                break is_clear;
+            }
+        };
         // It may have been aborted meanwhile.
         if is_clear.is_err() || !self.locks.has(transaction, &ask.locks) {
             return Ok(None);

@@ -151,7 +151,6 @@ mutations! {
     GoneUnsaid, "F4", "gone-unsaid", "A name goes of a file that the shard does not know to be open.";
     GivenUnsaid, "F4", "given-unsaid", "All names go back without a word of files that are open.";
     LeaseGivenUnsaid, "F4", "lease-given-unsaid", "A directory goes back, its open files unsaid.";
-    WholeBesideLocks, "F4", "whole-beside-locks", "All names go to a session while a transaction has some locked.";
     NamesStay, "F4", "names-stay", "All names go back while the kernel has some of them.";
     GivenBackUnderWay, "F4", "given-back-under-way", "A lease goes back while it is in use.";
     GivenBackUntold, "F4", "given-back-untold", "A lease goes back without the size that was written.";

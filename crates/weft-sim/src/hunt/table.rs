@@ -417,7 +417,6 @@ pub const HUNTS: &[Hunt] = &[
     hunt(&[NamesKept], Scenario::NamesKept, 20),
     hunt(&[NamesKept], Scenario::Trees, 20),
     hunt(&[NamesKept], Scenario::SpreadTrees, 20),
-    hunt(&[WholeBesideLocks], Scenario::SpreadTrees, 200),
     hunt(&[GoneUnsaid], Scenario::Unsaid, 20),
     hunt(&[GoneUnsaid], Scenario::Trees, 60),
     hunt(&[GivenUnsaid], Scenario::Unsaid, 20),
