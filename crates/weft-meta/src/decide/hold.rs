@@ -12,10 +12,11 @@ impl Draft<'_> {
     /// The session opens an inode in a mode. An inode that has no name, and that no session has open,
     /// cannot be opened: it may be purged at this very time.
     pub(super) fn hold(&mut self, inode: InodeNumber, mode: HoldMode) -> Result<Answer, FileError> {
-        if inode.is_whole() && mode == HoldMode::Write && self.is_beside_others() {
+        let is_whole = inode == self.tables.whole();
+        if is_whole && mode == HoldMode::Write && self.is_beside_others() {
             return Err(FileError::Busy);
         }
-        if inode.is_whole() && inode != InodeNumber::ROOT {
+        if is_whole && inode != InodeNumber::ROOT {
             self.put_hold(inode, mode);
             return Ok(Answer::Done);
         }
