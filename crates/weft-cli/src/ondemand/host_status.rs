@@ -43,7 +43,8 @@ pub(super) async fn create(
         protection: Protection::mirror(copies),
         pool: None,
         shards,
-        is_spread: false,
+        // Each rank of a job has a directory of its own, more often than not.
+        is_spread: shards != Some(1),
         stripe_unit_bytes: None,
         width: None,
         failure_domain: Default::default(),

@@ -124,7 +124,8 @@ pub struct OndemandStartArgs {
     /// The folder on each host at which the file system is mounted; made where it is missing
     #[arg(long, short = 'c', value_name = "FOLDER")]
     pub mountpoint: PathBuf,
-    /// Shards of its metadata, 1 to 256 [default: 16]
+    /// Shards of its metadata, 1 to 256, served by as many hosts as there are; directories lie in all of them
+    /// [default: 16]
     #[arg(long, short = 'm', value_name = "N",
           value_parser = clap::value_parser!(u32).range(1..=SHARDS_MAX as i64))]
     pub shards: Option<u32>,
