@@ -67,7 +67,7 @@ case $purpose in
   posix)
     need python3 python3; need setpriv util-linux; need unshare util-linux; need mount mount; need ip iproute2
     with="$with acl attr binutils-source bonnie++ dbench fio git libnfs-utils make nfs-ganesha nfs-ganesha-vfs openmpi-bin postgresql
-      python3-h5py-mpi python3-mpi4py rpcbind rsync samba samba-testsuite samba-vfs-modules smbclient
+      libnetcdf-mpi-19 python3-h5py-mpi python3-mpi4py rpcbind rsync samba samba-testsuite samba-vfs-modules smbclient
       stress-ng xz-utils"
     ;;
   peers)

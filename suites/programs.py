@@ -380,9 +380,9 @@ def is_running(process):
 
 
 def mpi(place):
-    """One file written by many ranks through two mounts: mpi4py with MPI-IO in several ways, and parallel HDF5."""
+    """One file written by many ranks through two mounts: mpi4py with MPI-IO in several ways, parallel HDF5, and parallel netCDF."""
     ranks = 4 if place.short else 16
-    kinds = ["mpiio", "views", "ordered", "hdf5"]
+    kinds = ["mpiio", "independent", "views", "ordered", "hdf5", "netcdf"]
     for kind in kinds:
         # The packages are those of the system's own Python.
         said = run("mpirun", "--allow-run-as-root", "--oversubscribe", "-n", ranks, "/usr/bin/python3", TOP / "suites/ranks.py", kind,
