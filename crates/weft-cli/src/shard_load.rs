@@ -165,7 +165,9 @@ fn in_words(served: &Served, paint: Paint) -> String {
     let mut text = table.render(paint);
     text.push_str(&unopened_in_words(&served.unopened, paint));
     if !served.is_spread && served.shards.len() > 1 {
-        text.push_str("All names are in shard 0: directories lie in all shards if --spread is given to `weft fs create`.\n");
+        text.push_str(
+            "All names are in shard 0: `weft fs create --spread` makes those that use all shards.\n",
+        );
     }
     text
 }

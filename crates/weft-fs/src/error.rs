@@ -63,7 +63,7 @@ pub enum FsError {
     /// A check of all shards has come to no end: each time other servers had taken over meanwhile, or others
     /// had checked as well.
     #[error(
-        "the shards were read {times} times, and each time another server had taken over meanwhile, or another check had ended"
+        "the shards were read {times} times: each time another server had taken over or another check had ended"
     )]
     CheckForgotten {
         /// How often.

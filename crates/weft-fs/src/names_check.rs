@@ -1,11 +1,11 @@
 //! Checks what is in the tables of all shards: each shard compares its own, and what they say of each other
 //! is compared here (F3).
 //!
-//! Shards are read one after the other, while the file system is in use. So a name may be read twice or not at
-//! all while it moves. Each change of a name raises the revision of its inode, and before another shard makes
-//! its part of the change the inode is locked. So an inode whose names seem wrong is asked what it says, all
-//! shards are read again, and the inode is asked again. What seems wrong then is wrong if both answers are the
-//! same and no transaction has it locked.
+//! Shards are read one after the other, while the file system is in use. So a name that moves may be read
+//! twice or not at all. Each change of a name raises the revision of its inode, and before another shard
+//! makes its part of the change the inode is locked. So an inode whose names seem wrong is asked what it says, all
+//! shards are read again, and the inode is asked again. What seems wrong then is wrong if both answers are
+//! the same and no transaction has it locked.
 
 use crate::error::FsError;
 use crate::mount::Mount;

@@ -160,9 +160,9 @@ impl Manager {
         files.shards.iter().map(serving).collect()
     }
 
-    /// Refuses the first file system, and the first one with directories in several shards (`spread`), as long
-    /// as a target has not said that it knows such: it could not read its slice of the map. Once there is one,
-    /// no such target joins (`join.rs`).
+    /// Refuses the first file system, and the first one with directories in several shards (`spread`), as
+    /// long as a target has not said that it knows such: it could not read its slice of the map. Once there is
+    /// one, no such target joins (`join.rs`).
     fn check_all_know(&self, spread: bool) -> Result<(), ApiError> {
         let map = self.map();
         let is_such = |volume: &Volume| !spread || volume.files().is_some_and(|files| files.is_spread);

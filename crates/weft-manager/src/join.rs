@@ -605,8 +605,8 @@ fn check_knows_spread(map: &FabricMap, joining: &Joining<'_>) -> Result<(), Deni
     let is_spread = |volume: &&Volume| volume.files().is_some_and(|files| files.is_spread);
     let Some(file_system) = map.file_systems().find(is_spread) else { return Ok(()) };
     let text = format!(
-        "node '{}' runs an older release, which does not know file systems with directories in several shards, \
-         and this fabric has one, '{}': upgrade node '{}'",
+        "node '{}' runs an older release, which does not know file systems with directories in several \
+         shards, and this fabric has one, '{}': upgrade node '{}'",
         joining.name, file_system.name, joining.name
     );
     Err(Denied::new(Status::Refused, text))

@@ -196,8 +196,8 @@ pub struct Join {
     /// release could not read a map that has one.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub knows_file_systems: bool,
-    /// Whether it knows file systems with directories in several shards (F3). A target of an older release could
-    /// not read a map that has one.
+    /// Whether it knows file systems with directories in several shards (F3). A target of an older release
+    /// could not read a map that has one.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub knows_spread: bool,
     /// The sessions under which its process serves shards of file systems. Other sessions of system volumes

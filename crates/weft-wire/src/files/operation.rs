@@ -235,8 +235,8 @@ pub enum Operation {
     /// hold.
     DataOf(Vec<InodeNumber>),
     /// Names that lead from this shard to others, or to it from others, as the check of this number has seen
-    /// them: of inodes behind this one, by inode. Refused with [`super::FileError::NotFound`] if that check is
-    /// not the last one that has ended here (F3).
+    /// them: of inodes behind this one, by inode. Refused with [`super::FileError::NotFound`] if that check
+    /// is not the last one that has ended here (F3).
     Across(u64, InodeNumber),
     /// What inodes say of their names, at most [`INODES_ASKED_MAX`] of them.
     NamesOf(Vec<InodeNumber>),
