@@ -166,7 +166,7 @@ fn in_words(served: &Served, paint: Paint) -> String {
     text.push_str(&unopened_in_words(&served.unopened, paint));
     if !served.is_spread && served.shards.len() > 1 {
         text.push_str(
-            "All names are in shard 0: `weft fs create --spread` makes those that use all shards.\n",
+            "All names are in shard 0; `weft fs create --spread` puts directories in all shards.\n",
         );
     }
     text

@@ -62,9 +62,7 @@ pub enum FsError {
     },
     /// A check of all shards has come to no end: each time other servers had taken over meanwhile, or others
     /// had checked as well.
-    #[error(
-        "the shards were read {times} times: each time another server had taken over or another check had ended"
-    )]
+    #[error("the shards were read {times} times: each time another server or another check came in between")]
     CheckForgotten {
         /// How often.
         times: u32,
