@@ -4,8 +4,8 @@
 //! Shards are read one after the other, while the file system is in use. So a name that moves may be read
 //! twice or not at all. Each change of a name raises the revision of its inode, and before another shard
 //! makes its part of the change the inode is locked. So an inode whose names seem wrong is asked what it
-//! says, all shards are read again, and the inode is asked again. What seems wrong then is wrong if both answers are
-//! the same and no transaction has it locked.
+//! says, all shards are read again, and the inode is asked again. What seems wrong then is wrong if both
+//! answers are the same and no transaction has it locked.
 
 use crate::error::FsError;
 use crate::mount::Mount;
