@@ -230,3 +230,54 @@ impl Mount {
         Ok(names)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weft_types::FileKind;
+
+    const INODE: InodeNumber = InodeNumber::new(1, 5);
+    const HOME: InodeNumber = InodeNumber::new(2, 7);
+
+    fn name(names: u32, directory: InodeNumber, kind: FileKind) -> NameAcross {
+        NameAcross { inode: INODE, names, directory, kind }
+    }
+
+    fn says(names: u32, directory: InodeNumber) -> InodeNames {
+        InodeNames { names, directory, kind: FileKind::Directory, revision: 3, is_locked: false }
+    }
+
+    /// A directory whose name is in another shard.
+    fn moved() -> Across {
+        let own = Some(name(1, HOME, FileKind::Directory));
+        Across { lacks: 1, own, names: 1, other: own }
+    }
+
+    #[test]
+    fn shards_that_agree_are_not_wrong() {
+        assert!(!moved().seems_wrong());
+        assert_eq!(moved().wrong(INODE, Some(&says(1, HOME))), None);
+        let file = Some(name(2, InodeNumber(0), FileKind::Regular));
+        assert!(!Across { lacks: 2, own: file, names: 2, other: file }.seems_wrong());
+    }
+
+    #[test]
+    fn each_contradiction_is_said() {
+        let told = |across: Across, says: Option<InodeNames>| {
+            assert!(across.seems_wrong());
+            across.wrong(INODE, says.as_ref()).expect("it is wrong")
+        };
+        let lost = Across { names: 0, other: None, ..moved() };
+        assert!(told(lost, Some(says(1, HOME))).contains("has 1 names, 0 are there"));
+        let twice = Across { names: 2, ..moved() };
+        assert!(told(twice, Some(says(1, HOME))).contains("has 1 names, 2 are there: 2 of them in other"));
+        let unknown = Across { lacks: 0, own: None, ..moved() };
+        assert!(told(unknown, None).ends_with("which is not there"));
+        assert!(told(unknown, Some(says(0, HOME))).contains("has 0 names, 1 are there"));
+        let file = Across { other: Some(name(1, HOME, FileKind::Regular)), ..moved() };
+        assert!(told(file, Some(says(1, HOME))).contains("is Regular, it is Directory"));
+        let root = InodeNumber::ROOT;
+        let astray = Across { other: Some(name(1, root, FileKind::Directory)), ..moved() };
+        assert!(told(astray, Some(says(1, HOME))).contains("it is in directory 1"));
+    }
+}

@@ -445,6 +445,40 @@ mod tests {
     }
 
     #[test]
+    fn names_across_shards_are_listed_and_no_findings() {
+        Sim::new(2).block_on(async {
+            let (mut tables, mut model) = (new_tables(), FileModel::below(InodeNumber::ROOT));
+            for number in 1..300 {
+                step(&mut tables, &mut model, number);
+            }
+            let named = tables.entries(InodeNumber::ROOT).find(|entry| entry.kind == FileKind::Regular);
+            let named = named.expect("the model makes files");
+            let (hash, elsewhere) = (tables.hash(InodeNumber::ROOT, b"far"), InodeNumber::new(3, 9));
+            let far = Entry { inode: elsewhere, kind: FileKind::Directory };
+            // One name leads to another shard, in the place of one that leads to a file of this shard.
+            let others = tables.items().filter(|(key, value)| {
+                let is_it = Entry::decode(value).is_ok_and(|entry| entry.inode == named.inode);
+                !(matches!(key.parts(), Some(KeyParts::Entry(InodeNumber::ROOT, ..))) && is_it)
+            });
+            let mut spread = Tables::default();
+            others.for_each(|(key, value)| spread.load(key.clone(), value.clone()));
+            let taken = tables.entries(InodeNumber::ROOT).filter(|entry| entry.inode == named.inode).count();
+            spread.load(Key::entry(InodeNumber::ROOT, hash, b"far"), far.encode());
+            let mut pass = Pass::new(true);
+            while !pass.step(&spread, 7) {}
+            let lacks = pass.across.iter().find(|name| name.inode == named.inode).expect("it is listed");
+            assert_eq!((lacks.names, lacks.kind), (taken as u32, FileKind::Regular));
+            let leads = pass.across.iter().find(|name| name.inode == elsewhere).expect("it is listed");
+            assert_eq!(
+                (leads.names, leads.directory, leads.kind),
+                (1, InodeNumber::ROOT, FileKind::Directory)
+            );
+            let is_count = |finding: &TableFinding| matches!(finding, TableFinding::Counted { .. });
+            assert!(pass.findings.iter().all(is_count), "{:?}", pass.findings);
+        });
+    }
+
+    #[test]
     fn locks_that_exclude_each_other_are_found() {
         Sim::new(1).block_on(async {
             for _ in 0..3_000 {
