@@ -98,10 +98,12 @@ pub fn unmount(path: &Path, how: Unmount) -> io::Result<()> {
         Unmount::Now => UnmountFlags::FORCE | UnmountFlags::DETACH,
     };
     let path = settled(path)?;
+    let is_there = || Ok::<bool, io::Error>(mount_at(&path)?.is_some());
+    let was_there = is_there()?;
     match rustix::mount::unmount(&path, flags | UnmountFlags::NOFOLLOW) {
         Err(Errno::PERM) if by_helper::is_wanted() => by_helper::unmount(&path, how),
         // Its process has seen the end of the connection, and has unmounted it first.
-        Err(Errno::INVAL) if how == Unmount::Now && mount_at(&path)?.is_none() => Ok(()),
+        Err(Errno::INVAL) if how == Unmount::Now && was_there && !is_there()? => Ok(()),
         done => Ok(done?),
     }
 }
