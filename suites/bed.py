@@ -21,8 +21,8 @@ class Trouble(Exception):
 class Bed:
     """The mounts, and how to reach the fabric below them."""
 
-    def __init__(self, weft, folder, mount_options):
-        self.weft, self.folder, self.mount_options = weft, folder, mount_options
+    def __init__(self, weft, folder, create_options, mount_options):
+        self.weft, self.folder, self.create_options, self.mount_options = weft, folder, create_options, mount_options
         self.environment = {**os.environ, "WEFT_FABRIC": str(folder / "fabric")}
         self.mounts = [folder / "a", folder / "b"]
 
@@ -37,7 +37,7 @@ class Bed:
     def start(self, port):
         """Starts the fabric, and mounts the file system."""
         self.run("up", "--detach", "--nodes", str(NODES), "--drives", "1", "--drive-size", DRIVE_SIZE, "--sparse", "--port", str(port))
-        self.run("fs", "create", "home", "--copies", "2")
+        self.run("fs", "create", "home", "--copies", "2", *self.create_options)
         for at in self.mounts:
             at.mkdir()
             self.run("mount", "home", str(at), *self.mount_options, "--log-file", str(self.folder / f"mount-{at.name}.log"))
@@ -57,12 +57,12 @@ class Bed:
 
 
 @contextlib.contextmanager
-def bed(weft, port, room=None, keep=False, mount_options=()):
+def bed(weft, port, room=None, keep=False, create_options=(), mount_options=()):
     """A bed in a new folder, which is removed at the end unless it is to be kept."""
     folder = pathlib.Path(tempfile.mkdtemp(prefix="weft-posix-", dir=room))
     # Users that suites make pass through it.
     folder.chmod(0o755)
-    made = Bed(weft, folder, mount_options)
+    made = Bed(weft, folder, create_options, mount_options)
     try:
         made.start(port)
         yield made

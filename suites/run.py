@@ -36,6 +36,7 @@ def main():
     parser.add_argument("--minutes", type=float, default=60, help="how long fsx and shared-file go on, unless short (default: 60)")
     parser.add_argument("--room", help="a folder with some 30 GB for the fabric's drives (default: the usual one for temporary files)")
     parser.add_argument("--over-io-uring", action="store_true", help="mount so; the kernel has to allow it (weft mount --help)")
+    parser.add_argument("--spread", action="store_true", help="on a file system with directories in all of its shards")
     parser.add_argument("--keep", action="store_true", help="leave the folder")
     parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="write the result there")
     parser.add_argument("--markdown", type=pathlib.Path, metavar="FILE", help="write the result as a page there")
@@ -45,8 +46,9 @@ def main():
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     rows = []
     try:
+        create_options = ["--spread"] if options.spread else []
         mount_options = ["--over-io-uring"] if options.over_io_uring else []
-        with bed.bed(weft, free_ports(), options.room, options.keep, mount_options) as made:
+        with bed.bed(weft, free_ports(), options.room, options.keep, create_options, mount_options) as made:
             for name in options.only or SUITES:
                 rows.append(one(made, name, options))
                 tell(rows[-1])
