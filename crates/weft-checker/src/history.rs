@@ -8,7 +8,8 @@
 //! writes.
 //!
 //! Two things keep the search small where many write one block at the same time: a value that is there once
-//! is not replaced while a read of it is still to come, and writes that nobody saw are not tried in all orders.
+//! is not replaced while a read of it is still to come, and writes that nobody saw are not tried in all
+//! orders.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap, HashSet};
