@@ -87,9 +87,9 @@ pub enum FsCommand {
     Layout(LayoutCommand),
     /// Show which node serves which shard, and what it has to do
     ///
-    /// Rates are of the moment: the shards are asked twice. SERVERS counts the servers that a shard has had
-    /// since it was made, CHECKPOINT what of it is in its newest checkpoint. A shard moves by itself when the
-    /// node that serves it dies, leaves or is emptied.
+    /// Rates are of the moment: the shards are asked twice. GENERATION rises with each server that takes a
+    /// shard, CHECKPOINT is what of it is in its newest checkpoint. A shard moves by itself when the node that
+    /// serves it dies, leaves or is emptied.
     #[command(after_long_help = "Examples:\n  weft fs shards home\n  \
         weft fs shards home --over 10 --json | jq '.shards[] | {shard, server, operations_per_second}'")]
     Shards(FsShardsArgs),

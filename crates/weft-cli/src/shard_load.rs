@@ -52,8 +52,8 @@ struct Shard {
     shard: u16,
     server: Option<String>,
     served_ms: u64,
-    /// Servers that have opened it since it was made: it has moved one time less often.
-    servers: u64,
+    /// Rises with each server that takes it.
+    generation: u64,
     inodes: u64,
     names: u64,
     /// Operations that were answered, in a second.
@@ -121,7 +121,7 @@ fn shard(
         shard: number,
         server: serving.and_then(|serving| serving.server.clone()),
         served_ms: after.served_ms,
-        servers: after.generation,
+        generation: after.generation,
         inodes: items(INODES),
         names: items(ENTRIES),
         operations_per_second: per_second(|state| state.operations),
@@ -136,7 +136,7 @@ fn in_words(served: &Served, paint: Paint) -> String {
         ">SHARD",
         "SERVER",
         "SERVED",
-        ">SERVERS",
+        ">GENERATION",
         ">INODES",
         ">NAMES",
         ">OPERATIONS/S",
@@ -153,7 +153,7 @@ fn in_words(served: &Served, paint: Paint) -> String {
             &shard.shard,
             server,
             span(Duration::from_millis(shard.served_ms)),
-            &shard.servers,
+            &shard.generation,
             &shard.inodes,
             &shard.names,
             format!("{:.0}", shard.operations_per_second),
@@ -194,6 +194,6 @@ mod tests {
         assert_eq!((same.operations_per_second, same.inodes, same.names), (30.0, 7, 9));
         assert_eq!(same.log_bytes_per_second, 30.0 * 2.0 * BLOCK_SIZE as f64);
         let other = shard(0, None, (&state(3, 100), &state(4, 10)), over);
-        assert_eq!((other.operations_per_second, other.servers), (5.0, 4));
+        assert_eq!((other.operations_per_second, other.generation), (5.0, 4));
     }
 }

@@ -28,16 +28,15 @@ pub(crate) struct Checkpoint {
 pub(crate) struct Newest {
     pub(crate) format: u16,
     pub(crate) checkpoint: u64,
-    pub(crate) generation: u64,
     pub(crate) pages: u64,
     pub(crate) levels: u8,
 }
 
 impl Checkpoint {
     pub(crate) fn told(&self) -> Newest {
-        let Superblock { checkpoint, generation, .. } = self.newest;
+        let Superblock { checkpoint, .. } = self.newest;
         let (pages, levels) = self.tree.size();
-        Newest { format: FORMAT, checkpoint, generation, pages, levels }
+        Newest { format: FORMAT, checkpoint, pages, levels }
     }
 }
 

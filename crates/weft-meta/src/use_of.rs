@@ -61,7 +61,7 @@ impl<M: Medium> Inner<M> {
         Ok(Answer::State(ShardState {
             format: newest.format,
             checkpoint: newest.checkpoint,
-            generation: newest.generation,
+            generation: self.medium.generation(),
             log_blocks: self.log_blocks,
             log_from: self.log_from.get(),
             log_next: self.log_next.get(),

@@ -11,7 +11,7 @@ pub struct ShardState {
     pub format: u16,
     /// Checkpoints since the shard was made.
     pub checkpoint: u64,
-    /// Servers that have opened it.
+    /// Rises with each server that opens it: that of this one.
     pub generation: u64,
     /// Blocks of its log.
     pub log_blocks: u32,
