@@ -188,6 +188,7 @@ impl fmt::Display for Violation {
 }
 
 /// Operations whose effect is set in the order searched so far: all before `floor`, and those in `beyond`.
+/// Those that never ended are behind all others: one that takes effect late, or never, keeps no floor down.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct Done {
     floor: usize,
@@ -264,22 +265,24 @@ fn is_linearizable_from(operations: &[Operation], initial: Value) -> bool {
         Action::Write(value) => o.end.is_some() || read.contains(&value),
     };
     let mut ops: Vec<&Operation> = operations.iter().filter(counts).collect();
-    ops.sort_by_key(|o| o.start);
+    ops.sort_by_key(|o| (o.end.is_none(), o.start));
+    let ended = ops.partition_point(|o| o.end.is_some());
     let reads_of = reads_of_passing(&ops, initial);
     let mut seen = HashSet::new();
     let mut stack = vec![(Done { floor: 0, beyond: Vec::new() }, initial)];
     while let Some((done, value)) = stack.pop() {
-        let done = take_reads(&ops, done, value);
-        let Some(horizon) = horizon(&ops, &done) else { return true };
+        let done = take_reads(&ops[..ended], done, value);
+        let Some(horizon) = horizon(&ops[..ended], &done) else { return true };
         if reads_of.get(&value).is_some_and(|reads| reads.iter().any(|i| !done.contains(*i))) {
             // Only a write can come now, and the value would never be there again.
             continue;
         }
         let mut next: Vec<usize> = Vec::new();
-        for (i, op) in ops.iter().enumerate().skip(done.floor) {
-            if op.start > horizon {
-                break;
-            }
+        let from = done.floor.min(ended);
+        let [some, rest] = [from..ended, ended..ops.len()]
+            .map(|part| part.take_while(|i| ops[*i].start <= horizon).collect::<Vec<_>>());
+        for i in some.into_iter().chain(rest) {
+            let op = ops[i];
             if matches!(op.action, Action::Write(_)) && !done.contains(i) && !comes_too_late(&ops, &done, op)
             {
                 next.push(i);
