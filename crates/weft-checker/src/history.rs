@@ -8,7 +8,7 @@
 //! writes.
 //!
 //! Three things keep the search small where many write one block at the same time: a value that is there once
-//! is not replaced while a read of it is still to come; writes that nobody saw are not tried in all orders;
+//! is not replaced while a read of it is still to come; writes that no read saw are not tried in all orders;
 //! nor are writes of the same.
 
 use std::cell::RefCell;
@@ -188,7 +188,7 @@ impl fmt::Display for Violation {
 }
 
 /// Operations whose effect is set in the order searched so far: all before `floor`, and those in `beyond`.
-/// Those that never ended are behind all others: one that takes effect late, or never, keeps no floor down.
+/// Operations that never ended are sorted behind all others, so that they do not keep `floor` low.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct Done {
     floor: usize,
@@ -288,11 +288,11 @@ fn is_linearizable_from(operations: &[Operation], initial: Value) -> bool {
                 next.push(i);
             }
         }
-        // A write that nobody saw is best placed where another one follows it: nothing is between them.
+        // Writes that no read saw are placed directly before another write: no read can come in between.
         let (unseen, mut next): (Vec<usize>, Vec<usize>) = next
             .into_iter()
             .partition(|i| !read.contains(&written(ops[*i])) && !makes_late(&ops, &done, ops[*i]));
-        // Of those that write the same, the first to end: one that ends later can come wherever that one can.
+        // Of writes with the same value only the first to end is tried: a later one can take any later place.
         next.sort_by_key(|i| ops[*i].end.unwrap_or(u64::MAX));
         let mut kinds = HashSet::new();
         next.retain(|i| {

@@ -72,7 +72,7 @@ pub(crate) struct NamesOfShard {
     shard: u16,
     is_held: Cell<bool>,
     has_ended: Cell<bool>,
-    /// Held by whoever changes that, until the shard has answered.
+    /// Locked by the task that changes that, until the shard has answered.
     turn: Mutex<()>,
     pause: Cell<Duration>,
 }
@@ -144,9 +144,9 @@ impl NamesOfShard {
             sleep(GONE_AFTER).await;
         }
         let give = match self.whole() {
-            // Whoever was alone first is so again first.
+            // In the first shard the mount that was alone before has precedence.
             InodeNumber::ROOT => Operation::Hold(InodeNumber::ROOT, HoldMode::Open),
-            // Whoever works in a shard is to be alone there, not who came by first.
+            // In other shards any mount may be alone next.
             whole => Operation::Release(whole, AttributeChanges::default()),
         };
         if let Err(error) = names.ask(b"", self.whole(), give).await {

@@ -19,7 +19,7 @@ use weft_wire::files::{Answer, CheckFinding, FileError, InodeNames, NameAcross, 
 /// How often all shards are read at most.
 const READ_AT_MOST: u32 = 4;
 
-/// Inodes that are asked what they say of their names at most; findings about more would help nobody.
+/// The largest number of inodes that are asked what they say of their names.
 const ASKED_AT_MOST: usize = 8 * INODES_ASKED_MAX as usize;
 
 /// Findings that are kept with their words.
@@ -263,21 +263,21 @@ mod tests {
 
     #[test]
     fn each_contradiction_is_said() {
-        let told = |across: Across, says: Option<InodeNames>| {
+        let finding = |across: Across, says: Option<InodeNames>| {
             assert!(across.seems_wrong());
             across.wrong(INODE, says.as_ref()).expect("it is wrong")
         };
         let lost = Across { names: 0, other: None, ..moved() };
-        assert!(told(lost, Some(says(1, HOME))).contains("has 1 names, 0 are there"));
+        assert!(finding(lost, Some(says(1, HOME))).contains("has 1 names, 0 are there"));
         let twice = Across { names: 2, ..moved() };
-        assert!(told(twice, Some(says(1, HOME))).contains("has 1 names, 2 are there: 2 of them in other"));
+        assert!(finding(twice, Some(says(1, HOME))).contains("has 1 names, 2 are there: 2 of them in other"));
         let unknown = Across { lacks: 0, own: None, ..moved() };
-        assert!(told(unknown, None).ends_with("which is not there"));
-        assert!(told(unknown, Some(says(0, HOME))).contains("has 0 names, 1 are there"));
+        assert!(finding(unknown, None).ends_with("which is not there"));
+        assert!(finding(unknown, Some(says(0, HOME))).contains("has 0 names, 1 are there"));
         let file = Across { other: Some(name(1, HOME, FileKind::Regular)), ..moved() };
-        assert!(told(file, Some(says(1, HOME))).contains("is Regular, it is Directory"));
+        assert!(finding(file, Some(says(1, HOME))).contains("is Regular, it is Directory"));
         let root = InodeNumber::ROOT;
         let astray = Across { other: Some(name(1, root, FileKind::Directory)), ..moved() };
-        assert!(told(astray, Some(says(1, HOME))).contains("it is in directory 1"));
+        assert!(finding(astray, Some(says(1, HOME))).contains("it is in directory 1"));
     }
 }
