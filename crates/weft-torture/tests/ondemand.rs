@@ -347,7 +347,7 @@ impl Bed {
         assert!(lines.any(|line| line.contains("copying ")), "it begins");
         std::thread::sleep(Duration::from_millis(100));
         copy.kill().and_then(|()| copy.wait()).expect("it ends");
-        let unfinished = format!("ls -A '{target}/in' 2>/dev/null | grep -c '^[.]weft-copy-' || true");
+        let unfinished = format!("find '{target}' -name '.weft-copy-*' 2>/dev/null | grep -c . || true");
         self.wait("hosts end what they had begun", || self.ok_on("n1", &unfinished).trim() == "0");
     }
 

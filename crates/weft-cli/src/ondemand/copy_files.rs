@@ -15,6 +15,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
+use std::time::Duration;
 
 /// How much is read and written at once.
 const BUFFER_BYTES: usize = 4 << 20;
@@ -22,11 +23,20 @@ const BUFFER_BYTES: usize = 4 << 20;
 /// Files that one host copies at the same time, at most.
 const THREADS_MOST: usize = 256;
 
+/// How often a file is tried that another copy works on as well: one that was ended may still be at work on some
+/// hosts, for a moment.
+const TRIES_OF_TAKEN: usize = 20;
+
+/// How long a host waits between two tries.
+const WAIT_FOR_OTHER: Duration = Duration::from_millis(100);
+
 /// What is wrong with a file.
 #[derive(Debug, PartialEq, Eq)]
 enum FileError {
     /// For people, with the path.
     Failed(String),
+    /// Another copy works on it.
+    Taken,
     /// The copy is to end.
     Stopped,
 }
@@ -49,7 +59,7 @@ pub(super) fn copy(work: &Work<'_>, files: &[(CopyPath, CopyPath)], threads: usi
                 while !is_lost.load(Ordering::Relaxed) {
                     let index = next.fetch_add(1, Ordering::Relaxed);
                     let Some((CopyPath(from), CopyPath(to))) = files.get(index) else { return };
-                    let copied = match copy_one(from, to, &mut buffer, stop) {
+                    let copied = match copy_patiently(from, to, &mut buffer, stop) {
                         Ok(Some(bytes)) => Copied { index, bytes, skipped: false, error: None },
                         Ok(None) => Copied { index, bytes: 0, skipped: true, error: None },
                         Err(FileError::Stopped) => return,
@@ -57,6 +67,10 @@ pub(super) fn copy(work: &Work<'_>, files: &[(CopyPath, CopyPath)], threads: usi
                             // The files are fine: another host copies them.
                             is_lost.store(true, Ordering::Relaxed);
                             return;
+                        }
+                        Err(FileError::Taken) => {
+                            let error = format!("{}: another copy is at work on it", CopyPath::shown(to));
+                            Copied { index, bytes: 0, skipped: false, error: Some(error) }
                         }
                         Err(FileError::Failed(error)) => {
                             Copied { index, bytes: 0, skipped: false, error: Some(error) }
@@ -69,6 +83,22 @@ pub(super) fn copy(work: &Work<'_>, files: &[(CopyPath, CopyPath)], threads: usi
         }
     });
     if is_lost.into_inner() { check_mounted(&mountpoint) } else { work.check() }
+}
+
+/// Copies a file, and waits for another copy that works on it.
+fn copy_patiently(
+    from: &Path,
+    to: &Path,
+    buffer: &mut [u8],
+    stop: &AtomicBool,
+) -> Result<Option<u64>, FileError> {
+    for _ in 1..TRIES_OF_TAKEN {
+        match copy_one(from, to, buffer, stop) {
+            Err(FileError::Taken) => thread::sleep(WAIT_FOR_OTHER),
+            copied => return copied,
+        }
+    }
+    copy_one(from, to, buffer, stop)
 }
 
 /// Copies a file; none if it is there already. Returns its bytes.
@@ -86,7 +116,10 @@ fn copy_one(from: &Path, to: &Path, buffer: &mut [u8], stop: &AtomicBool) -> Res
         _ => {}
     }
     let part = unfinished(to);
-    let mut target = create(&part).map_err(of(&part))?;
+    let mut target = create(&part).map_err(|error| match error.kind() {
+        io::ErrorKind::AlreadyExists => FileError::Taken,
+        _ => of(&part)(error),
+    })?;
     let copied = (|| {
         let mut bytes = 0;
         loop {
@@ -108,9 +141,12 @@ fn copy_one(from: &Path, to: &Path, buffer: &mut [u8], stop: &AtomicBool) -> Res
         // Otherwise a host that dies could leave the whole name of a file that is not whole.
         target.sync_all().map_err(of(to))?;
         if !is_at(&target, &part) {
-            return Err(failed(to, "another copy is at work on it"));
+            return Err(FileError::Taken);
         }
-        fs::rename(&part, to).map_err(of(to))?;
+        fs::rename(&part, to).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => FileError::Taken,
+            _ => of(to)(error),
+        })?;
         Ok(Some(bytes))
     })();
     if copied.is_err() && is_at(&target, &part) {
@@ -214,6 +250,28 @@ mod tests {
         let stopped = copy_one(&from, &to, &mut [0; 3], &AtomicBool::new(true));
         assert_eq!(stopped, Err(FileError::Stopped));
         assert_eq!(fs::read_dir(&dir).expect("there").count(), 2, "nothing unfinished stays");
+        fs::remove_dir_all(dir).expect("removed");
+    }
+
+    #[test]
+    fn copies_of_one_file_do_not_hinder_each_other() {
+        let dir = std::env::temp_dir().join(format!("weft-ondemand-taken-{}", std::process::id()));
+        fs::create_dir_all(&dir).expect("made");
+        let from = dir.join("from");
+        fs::write(&from, vec![7; 100_000]).expect("written");
+        for n in 0..20 {
+            let to = dir.join(format!("to {n}"));
+            thread::scope(|scope| {
+                for _ in 0..3 {
+                    scope.spawn(|| {
+                        let copied = copy_patiently(&from, &to, &mut [0; 1000], &AtomicBool::new(false));
+                        assert!(matches!(copied, Ok(None | Some(100_000))), "{copied:?}");
+                    });
+                }
+            });
+            assert_eq!(fs::read(&to).expect("there"), vec![7; 100_000]);
+        }
+        assert_eq!(fs::read_dir(&dir).expect("there").count(), 21, "nothing unfinished stays");
         fs::remove_dir_all(dir).expect("removed");
     }
 
