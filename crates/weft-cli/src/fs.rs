@@ -9,6 +9,7 @@ use crate::find::FsFindArgs;
 use crate::layout::LayoutCommand;
 use crate::output::{Output, fields, table_or_note};
 use crate::paint::Paint;
+use crate::quota::QuotaCommand;
 use crate::shard_load::FsShardsArgs;
 use crate::shards::ShardsCommand;
 use crate::size::Size;
@@ -85,6 +86,9 @@ pub enum FsCommand {
     /// Show or set over how many drives the data of files are spread
     #[command(subcommand)]
     Layout(LayoutCommand),
+    /// Show or limit how much users and groups use
+    #[command(subcommand)]
+    Quota(QuotaCommand),
     /// Show which node serves which shard, and what it has to do
     ///
     /// Rates are of the moment: the shards are asked twice. GENERATION rises with each server that takes a

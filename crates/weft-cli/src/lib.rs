@@ -41,6 +41,7 @@ mod pages;
 mod paint;
 mod pool;
 mod progress;
+mod quota;
 mod reference;
 mod removal;
 mod repair;
@@ -291,6 +292,9 @@ pub fn run(globals: &Globals, command: Command, engines: &dyn Engines) -> Result
         Command::Fs(FsCommand::Find(args)) => block_on(async move { find::run(&place, &args, output).await }),
         Command::Fs(FsCommand::Layout(command)) => {
             block_on(async move { layout::run(&place, command, output).await })
+        }
+        Command::Fs(FsCommand::Quota(command)) => {
+            block_on(async move { quota::run(&place, command, output).await })
         }
         Command::Fs(FsCommand::Shards(args)) => {
             block_on(async move { shard_load::run(&place, args, output).await })

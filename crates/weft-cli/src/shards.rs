@@ -443,7 +443,7 @@ struct Tree {
 }
 
 /// Names of tables, by number.
-const TABLES: [&str; 15] = [
+const TABLES: [&str; 17] = [
     "shard",
     "sessions",
     "answers",
@@ -459,6 +459,8 @@ const TABLES: [&str; 15] = [
     "committed",
     "prepared",
     "over",
+    "quotas",
+    "budgets",
 ];
 
 fn table_name(number: u8) -> String {

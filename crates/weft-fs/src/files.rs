@@ -24,7 +24,8 @@ use weft_rules::{Mutation, mutated};
 use weft_types::limits::LISTED_ENTRIES_MAX;
 use weft_types::{Attributes, InodeNumber, SessionId};
 use weft_wire::files::{
-    Answer, AttributeChanges, HoldMode, Listed, NameIn, NewInode, Operation, Recall, RenameMode, XattrMode,
+    Answer, AttributeChanges, FileError, HoldMode, Listed, NameIn, NewInode, Operation, Recall, RenameMode,
+    XattrMode,
 };
 
 /// How long size and times of a file that is written may stay unknown to the shard.
@@ -287,10 +288,18 @@ impl Files {
         new: NewInode,
         appends: bool,
     ) -> Result<(Attributes, u64), FsError> {
-        let operation = Operation::CreateOpen(at(directory, name), new, RESERVED_STEP);
+        let at = at(directory, name);
         let name = name.to_vec();
         self.open_to_end(move |files| async move {
-            let (made, file) = files.0.open.create(&name, operation, RESERVED_STEP).await?;
+            let create = async |reserved| {
+                let operation = Operation::CreateOpen(at.clone(), new.clone(), reserved);
+                files.0.open.create(&name, operation, reserved).await
+            };
+            let (made, file) = match create(RESERVED_STEP).await {
+                // A quota may have inodes left, and less than a step of space.
+                Err(error) if error.refusal() == Some(FileError::OverQuota) => create(0).await?,
+                created => created?,
+            };
             Ok((made, files.0.open.new_handle(file, appends)))
         })
         .await

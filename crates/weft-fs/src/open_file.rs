@@ -876,7 +876,14 @@ impl<S: Shards> OpenFile<S> {
         if mutated(Mutation::WriteUnreserved) && self.reserved.get().is_some() {
             return Ok(());
         }
-        let before = self.move_end(Operation::Reserve(self.inode, wish)).await?;
+        let (before, wish) = match self.move_end(Operation::Reserve(self.inode, wish)).await {
+            // Less than a step, or nothing ahead of what is written now, may be left of a quota.
+            Err(error) if error.refusal() == Some(FileError::OverQuota) => {
+                let least = end.next_multiple_of(BLOCK);
+                (self.move_end(Operation::Reserve(self.inode, least)).await?, least)
+            }
+            moved => (moved?, wish),
+        };
         if self.reserved.get().is_none() {
             self.leavings.set(before);
         }

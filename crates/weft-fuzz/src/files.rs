@@ -83,6 +83,8 @@ fn operations() -> Vec<Operation> {
         Operation::DataOf(vec![InodeNumber(2), InodeNumber(999)]),
         Operation::NamesOf(vec![InodeNumber(2), InodeNumber(999)]),
         Operation::Across(9, InodeNumber(0)),
+        Operation::SetQuota(InodeNumber::ROOT, QuotaOf::FIRST, QuotaAmount { bytes: 1 << 20, inodes: 3 }),
+        Operation::Quotas(QuotaOf::FIRST),
         Operation::Find(at(b"moved")),
         Operation::List { directory: InodeNumber::ROOT, after: 0, limit: 10 },
     ]

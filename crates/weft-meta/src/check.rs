@@ -157,7 +157,9 @@ impl Pass {
                 | KeyParts::Transactions
                 | KeyParts::Committed(..)
                 | KeyParts::Prepared(..)
-                | KeyParts::Over(_),
+                | KeyParts::Over(_)
+                | KeyParts::Quota(_)
+                | KeyParts::Budget(..),
             )
             | None => {}
         }

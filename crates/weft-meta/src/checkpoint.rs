@@ -141,8 +141,8 @@ async fn write_step<M: Medium>(
     let rewritten = tree.rewrite((changed, pages), items, (newest.name, number), places).await;
     write_pages(&inner.medium, rewritten.pages).await?;
     inner.prove().await?;
-    let mut superblock =
-        Superblock { features: newest.features | FEATURES, checkpoint: number, root: tree.root(), ..*newest };
+    let features = newest.features | FEATURES | inner.features.get();
+    let mut superblock = Superblock { features, checkpoint: number, root: tree.root(), ..*newest };
     if rewritten.rest.is_empty() || mutated(Mutation::StepEndsLog) {
         (superblock.generation, superblock.log_next) = (inner.medium.generation(), log_next);
     }

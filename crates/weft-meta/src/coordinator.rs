@@ -8,6 +8,7 @@ use crate::foreign::{Foreign, Need, inode_of, split};
 use crate::key::{Key, KeyParts, Table};
 use crate::medium::Medium;
 use crate::peer::{PeerAnswer, PeerAsk, Peers, Prepare, Transaction};
+use crate::quota::Budget;
 use crate::record::{PIECE_BYTES, decode_number, encode_number};
 use crate::shard::{Inner, Shard, WAITS_AT_MOST};
 use crate::tables::Tables;
@@ -54,6 +55,11 @@ impl Transactions {
         transactions.next.set(reserved);
         transactions.reserved.set(reserved);
         transactions
+    }
+
+    /// How many shards the file system has, if directories lie in all of them; otherwise 0.
+    pub(crate) fn shards(&self) -> u16 {
+        self.shards.get()
     }
 
     /// Whether directories lie in several shards.
@@ -221,7 +227,8 @@ impl<M: Medium> Inner<M> {
         let Some(peers) = self.peers.borrow().clone() else { return Err(MetaError::Closed) };
         let open = self.begin_transaction().await?;
         let transaction = Transaction { coordinator: own, number: open.number };
-        let mut foreign = Foreign { place, is_spread: self.transactions.is_spread(), ..Foreign::default() };
+        let (is_spread, shards) = (self.transactions.is_spread(), self.transactions.shards());
+        let mut foreign = Foreign { place, is_spread, shards, ..Foreign::default() };
         let (mut asked, mut part) = (BTreeSet::new(), 0);
         let ended = loop {
             self.wait_for_room().await?;
@@ -240,6 +247,17 @@ impl<M: Medium> Inner<M> {
                     break Attempt::Answered(decision.answer);
                 }
                 Err(Need::Unlocked(_)) => break Attempt::Again,
+                Err(Need::Budget(of, wanted)) => match self.get_budget(&peers, of, wanted).await? {
+                    Some(Budget::Had { once }) => {
+                        foreign.once.insert(of, once);
+                        continue;
+                    }
+                    Some(Budget::UsedUp) => {
+                        foreign.used_up.insert(of);
+                        continue;
+                    }
+                    None => break Attempt::Again,
+                },
                 Err(need) => need,
             };
             if !matches!(need, Need::Parents(_)) {
@@ -378,6 +396,7 @@ fn ask_for(need: &Need, transaction: Transaction, (part, over): (u8, u64), reque
     let (locks, keys, makes) = match need {
         Need::Parents(inode) | Need::Unlocked(inode) => return PeerAsk::Parents(transaction, *inode),
         Need::Made { .. } => (Vec::new(), Vec::new(), true),
+        Need::Budget(..) => unreachable!("it is had by itself"),
         Need::Items { locks, keys, .. } => {
             (locks.iter().copied().collect(), keys.iter().cloned().collect(), false)
         }

@@ -8,6 +8,7 @@ use crate::key::{Key, KeyParts};
 use crate::record::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use weft_types::InodeNumber;
+use weft_wire::files::{QuotaAmount, QuotaOf};
 
 /// Stands for the parents of all directories of a file system: no inode has this number. Whoever has it
 /// locked gives directories other parents.
@@ -28,6 +29,12 @@ pub(crate) struct Foreign {
     pub(crate) locked_here: BTreeSet<InodeNumber>,
     /// Directories of the file system lie in several shards.
     pub(crate) is_spread: bool,
+    /// In how many; 0 if in one.
+    pub(crate) shards: u16,
+    /// What may be used of quotas this time, even if it is more than the budget.
+    pub(crate) once: BTreeMap<QuotaOf, QuotaAmount>,
+    /// Quotas of which no more is to be had.
+    pub(crate) used_up: BTreeSet<QuotaOf>,
     /// The shard that a new directory is made in, if it is another one.
     pub(crate) place: Option<u16>,
 }
@@ -53,6 +60,8 @@ pub(crate) enum Need {
     Parents(InodeNumber),
     /// That no transaction has an inode of this shard locked.
     Unlocked(InodeNumber),
+    /// That this shard may use so much of a quota in all (F16).
+    Budget(QuotaOf, QuotaAmount),
 }
 
 impl Need {
@@ -71,6 +80,7 @@ impl Need {
         match self {
             Need::Items { shard, .. } | Need::Made { shard } => *shard,
             Need::Parents(inode) | Need::Unlocked(inode) => inode.shard(),
+            Need::Budget(..) => 0,
         }
     }
 

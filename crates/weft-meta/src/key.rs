@@ -4,7 +4,7 @@ use crate::peer::Transaction;
 use std::fmt;
 use weft_types::limits::{FILE_NAME_BYTES_MAX, XATTR_NAME_BYTES_MAX};
 use weft_types::{InodeNumber, SessionId};
-use weft_wire::files::{LockFamily, LockOwner};
+use weft_wire::files::{LockFamily, LockOwner, QuotaKind, QuotaOf};
 
 /// The tables of a shard. The number is the first byte of each key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -40,6 +40,10 @@ pub enum Table {
     Prepared = 14,
     /// By coordinator: up to which number its transactions are over.
     Over = 15,
+    /// By user or group: what may be used of the file system, and of that in this shard (F16).
+    Quota = 16,
+    /// By user or group and shard: what this shard, the first one, has given to the other one.
+    Budget = 17,
 }
 
 /// A key: at most [`Key::BYTES_MAX`] bytes.
@@ -65,6 +69,8 @@ pub enum KeyParts<'a> {
     Committed(u64, u16, u16),
     Prepared(Transaction, u8),
     Over(u16),
+    Quota(QuotaOf),
+    Budget(QuotaOf, u16),
 }
 
 impl Key {
@@ -166,6 +172,16 @@ impl Key {
         Key::of(Table::Over, &[coordinator.into()], &[])
     }
 
+    /// A quota.
+    pub(crate) fn quota(of: QuotaOf) -> Key {
+        Key::of(Table::Quota, &[quota_number(of)], &[])
+    }
+
+    /// What another shard may use of a quota.
+    pub(crate) fn budget(of: QuotaOf, shard: u16) -> Key {
+        Key::of(Table::Budget, &[quota_number(of)], &[&shard.to_be_bytes()])
+    }
+
     /// The first key that a lock of an inode can have.
     pub fn first_lock(inode: InodeNumber) -> Key {
         Key::of(Table::Lock, &[inode.0], &[])
@@ -236,6 +252,10 @@ impl Key {
                 Some(KeyParts::Prepared(Transaction { coordinator, number }, *part))
             }
             n if n == Table::Over as u8 => is_last.then_some(KeyParts::Over(u16::try_from(first).ok()?)),
+            n if n == Table::Quota as u8 => is_last.then_some(KeyParts::Quota(quota_of(first)?)),
+            n if n == Table::Budget as u8 => {
+                Some(KeyParts::Budget(quota_of(first)?, u16::from_be_bytes(rest.try_into().ok()?)))
+            }
             n if n == Table::Lock as u8 => {
                 let (session, rest) = number(rest)?;
                 let (family, rest) = rest.split_first()?;
@@ -262,6 +282,17 @@ fn number(bytes: &[u8]) -> Option<(u64, &[u8])> {
     Some((u64::from_be_bytes(*number), rest))
 }
 
+/// A quota as a number, in the order of quotas.
+fn quota_number(of: QuotaOf) -> u64 {
+    u64::from(of.kind as u8) << 32 | u64::from(of.id)
+}
+
+/// The quota of such a number.
+fn quota_of(number: u64) -> Option<QuotaOf> {
+    let kind = QuotaKind::from_u8(u8::try_from(number >> 32).ok()?)?;
+    Some(QuotaOf { kind, id: number as u32 })
+}
+
 fn whole_number(bytes: &[u8]) -> Option<u64> {
     Some(u64::from_be_bytes(bytes.try_into().ok()?))
 }
@@ -276,6 +307,7 @@ mod tests {
         let name: &[u8] = b"name";
         let owner = LockOwner { family: LockFamily::Range, id: 10 };
         let transaction = Transaction { coordinator: 18, number: 19 };
+        let quota = QuotaOf { kind: QuotaKind::Group, id: 20 };
         let keys = [
             (Key::shard(), KeyParts::Shard),
             (Key::session(session), KeyParts::Session(session)),
@@ -292,6 +324,8 @@ mod tests {
             (Key::committed(13, 14, 15), KeyParts::Committed(13, 14, 15)),
             (Key::prepared(transaction, 16), KeyParts::Prepared(transaction, 16)),
             (Key::over(17), KeyParts::Over(17)),
+            (Key::quota(quota), KeyParts::Quota(quota)),
+            (Key::budget(quota, 21), KeyParts::Budget(quota, 21)),
         ];
         assert!(keys.is_sorted_by(|a, b| a.0 < b.0));
         for (key, parts) in &keys {
@@ -306,6 +340,8 @@ mod tests {
             &[][..],
             &[0],
             &[16; 9],
+            &[17; 11],
+            &[17, 0, 0, 0, 1, 0, 0, 0, 0, 0],
             &[12; 2],
             &[13; 12],
             &[14; 18],

@@ -206,6 +206,7 @@ impl<M: Medium> Shard<M> {
             PeerAsk::Abort(transaction) => inner.settle(*transaction, 0, None).await,
             PeerAsk::Outcome(transaction, participant) => inner.outcome(*transaction, *participant).await,
             PeerAsk::Parents(transaction, inode) => inner.parents(*transaction, *inode).await,
+            PeerAsk::Budget { .. } | PeerAsk::Return { .. } => self.answer_of_quotas(ask).await,
         }
     }
 }

@@ -6,6 +6,7 @@ use crate::key::Key;
 use crate::record::Value;
 use std::pin::Pin;
 use weft_types::{InodeNumber, SessionId};
+use weft_wire::files::{QuotaAmount, QuotaOf};
 
 /// An operation over several shards. No two have the same name, whichever servers come and go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -56,6 +57,26 @@ pub enum PeerAsk {
     /// The parents of a directory and of those above it, as far as they are in this shard. Refused while
     /// another transaction than this one has one of them locked: it may have another parent by then.
     Parents(Transaction, InodeNumber),
+    /// Gives a shard more of a quota (F16). To the first shard only.
+    Budget {
+        /// The shard that asks.
+        shard: u16,
+        /// Of which quota.
+        of: QuotaOf,
+        /// What it uses, or may use, already.
+        held: QuotaAmount,
+        /// How often something was taken back from it.
+        turn: u64,
+        /// What it has to use in all.
+        wanted: QuotaAmount,
+    },
+    /// Takes back what a shard does not use of a quota.
+    Return {
+        /// Of which quota.
+        of: QuotaOf,
+        /// How often something is taken back, with this.
+        turn: u64,
+    },
 }
 
 /// An answer to it.
@@ -80,6 +101,13 @@ pub enum PeerAnswer {
     UnderWay,
     /// Directories and their parents, from the one that was asked for upwards.
     Parents(Vec<(InodeNumber, InodeNumber)>),
+    /// What a shard may use of a quota in all.
+    Budget {
+        /// So much.
+        amount: QuotaAmount,
+        /// How often something was taken back from it.
+        turn: u64,
+    },
 }
 
 /// How a shard reaches the others of its file system.

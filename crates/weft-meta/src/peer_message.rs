@@ -7,6 +7,7 @@ use crate::key::Key;
 use crate::peer::{PeerAnswer, PeerAsk, Prepare, Transaction};
 use crate::record::{Value, check_value};
 use weft_types::{InodeNumber, SessionId, VolumeId};
+use weft_wire::files::{QuotaAmount, QuotaOf};
 use weft_wire::{DecodeError, Decoder, Encoder};
 
 /// A question, and the shard that is asked: a server may have several, of several file systems.
@@ -15,14 +16,16 @@ use weft_wire::{DecodeError, Decoder, Encoder};
 ///  offset  size  field
 ///       0     8  file system
 ///       8     2  shard that is asked
-///      10     1  what: 1 prepare, 2 commit, 3 abort, 4 outcome, 5 parents
-///      11     2  coordinator of the transaction
-///      13     8  number of the transaction
+///      10     1  what: 1 prepare, 2 commit, 3 abort, 4 outcome, 5 parents, 6 budget, 7 return
+///      11     2  coordinator of the transaction; of 6, the shard that asks; of 7, 0
+///      13     8  number of the transaction; of 6 and 7, the turn
 ///      21     -  prepare: part (1), over (8), session (8), makes (1), inodes (count 2, 8 each),
 ///                         keys (count 2)
 ///                commit: over (8), changes (count 4)
 ///                outcome: participant (2)
 ///                parents: inode (8)
+///                budget: quota (5), held (16), wanted (16)
+///                return: quota (5)
 /// ```
 ///
 /// A key is its length (2) and its bytes. A change is 1, a key, and a value with its length (2) before it; or
@@ -71,6 +74,12 @@ impl PeerRequest {
                 begin(&mut e, 5, transaction);
                 e.u64(inode.0);
             }
+            PeerAsk::Budget { shard, of, held, turn, wanted } => {
+                of.encode(e.u8(6).u16(*shard).u64(*turn));
+                held.encode(&mut e);
+                wanted.encode(&mut e);
+            }
+            PeerAsk::Return { of, turn } => of.encode(e.u8(7).u16(0).u64(*turn)),
         }
         e.0
     }
@@ -96,6 +105,12 @@ impl PeerRequest {
             3 => PeerAsk::Abort(transaction),
             4 => PeerAsk::Outcome(transaction, d.u16()?),
             5 => PeerAsk::Parents(transaction, InodeNumber(d.u64()?)),
+            6 => {
+                let Transaction { coordinator: shard, number: turn } = transaction;
+                let (of, held) = (QuotaOf::decode(&mut d)?, QuotaAmount::decode(&mut d)?);
+                PeerAsk::Budget { shard, of, held, turn, wanted: QuotaAmount::decode(&mut d)? }
+            }
+            7 => PeerAsk::Return { of: QuotaOf::decode(&mut d)?, turn: transaction.number },
             n => return Err(DecodeError::Invalid { field: "question of a shard", value: n.into() }),
         };
         d.finish()?;
@@ -106,7 +121,7 @@ impl PeerRequest {
 /// An answer begins with what it is (1): 1 prepared: whether there is a new inode (1), its number (8), items
 /// (count 2): a key, whether it has a value (1), and that with its length (2); 2 refused; 3 done;
 /// 4 committed: changes (count 4); 5 aborted; 6 under way; 7 parents (count 2): a directory (8) and
-/// its parent (8).
+/// its parent (8); 8 budget: amount (16), turn (8).
 impl PeerAnswer {
     /// The answer as bytes.
     pub fn encode(&self) -> Vec<u8> {
@@ -131,6 +146,10 @@ impl PeerAnswer {
             }
             PeerAnswer::Aborted => drop(e.u8(5)),
             PeerAnswer::UnderWay => drop(e.u8(6)),
+            PeerAnswer::Budget { amount, turn } => {
+                amount.encode(e.u8(8));
+                e.u64(*turn);
+            }
             PeerAnswer::Parents(parents) => {
                 e.u8(7).u16(parents.len() as u16);
                 for (inode, parent) in parents {
@@ -162,6 +181,7 @@ impl PeerAnswer {
                 let pair = |d: &mut Decoder<'_>| Ok((InodeNumber(d.u64()?), InodeNumber(d.u64()?)));
                 PeerAnswer::Parents(several(&mut d, pair)?)
             }
+            8 => PeerAnswer::Budget { amount: QuotaAmount::decode(&mut d)?, turn: d.u64()? },
             n => return Err(DecodeError::Invalid { field: "answer of a shard", value: n.into() }),
         };
         d.finish()?;
@@ -229,9 +249,16 @@ mod tests {
     use super::*;
     use crate::key::Table;
     use crate::record::encode_number;
+    use weft_wire::files::QuotaKind;
 
     fn transaction() -> Transaction {
         Transaction { coordinator: 3, number: 1 << 40 }
+    }
+
+    const QUOTA: QuotaOf = QuotaOf { kind: QuotaKind::Group, id: 1000 };
+
+    fn amount(n: u64) -> QuotaAmount {
+        QuotaAmount { bytes: n << 40, inodes: n }
     }
 
     fn some_changes() -> Vec<Change> {
@@ -257,6 +284,8 @@ mod tests {
             PeerAsk::Abort(transaction()),
             PeerAsk::Outcome(transaction(), 17),
             PeerAsk::Parents(transaction(), InodeNumber::new(1, 2)),
+            PeerAsk::Budget { shard: 3, of: QUOTA, held: amount(1), turn: 4, wanted: amount(9) },
+            PeerAsk::Return { of: QUOTA, turn: 5 },
         ]
     }
 
@@ -272,6 +301,7 @@ mod tests {
             PeerAnswer::Aborted,
             PeerAnswer::UnderWay,
             PeerAnswer::Parents(vec![(InodeNumber::new(1, 2), InodeNumber::ROOT)]),
+            PeerAnswer::Budget { amount: amount(7), turn: 5 },
         ]
     }
 
@@ -305,7 +335,7 @@ mod tests {
     #[test]
     fn what_no_table_has_is_refused() {
         // What is asked, and whether an inode is to be made.
-        for (at, bad) in [(10, 9), (38, 2)] {
+        for (at, bad) in [(10, 10), (38, 2)] {
             let ask = questions().remove(0);
             let mut bytes = PeerRequest { file_system: VolumeId(5), shard: 7, ask }.encode();
             bytes[at] = bad;

@@ -1,6 +1,7 @@
 //! Values of a shard's tables.
 
 use crate::key::{Key, KeyParts};
+use crate::quota::{Given, Quota};
 use std::rc::Rc;
 use weft_types::{Attributes, FileKind, FileTime, InodeNumber};
 use weft_wire::files::{
@@ -324,6 +325,8 @@ pub(crate) fn check_value(key: &Key, value: &[u8]) -> Result<(), DecodeError> {
         KeyParts::Committed(..) => Ok(()),
         KeyParts::Prepared(..) => Prepared::decode(value).map(drop),
         KeyParts::Lock(_, _, owner, start) => decode_lock(owner, start, value).map(drop),
+        KeyParts::Quota(_) => Quota::decode(value).map(drop),
+        KeyParts::Budget(..) => Given::decode(value).map(drop),
     }
 }
 

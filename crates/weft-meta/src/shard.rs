@@ -15,10 +15,11 @@ use crate::medium::{Medium, read_whole};
 use crate::participant::Locks;
 use crate::peer::Peers;
 use crate::place::{LOG_BLOCK, LOG_BLOCKS, LOG_BLOCKS_LEAST, Places, SUPERBLOCKS};
+use crate::quota::Quotas;
 use crate::recalls::{Recalls, Wanted, in_the_way, who_knows};
 use crate::record::{Inode, Part, ShardRecord, Value, decode_hold};
 use crate::running_check::RunningCheck;
-use crate::superblock::{FEATURES, SPREAD, ShardName, Superblock, newest};
+use crate::superblock::{FEATURES, QUOTAS, SPREAD, ShardName, Superblock, newest};
 use crate::tables::Tables;
 use crate::tree::{Tree, write_pages};
 use crate::waits::Waits;
@@ -125,6 +126,10 @@ pub(crate) struct Inner<M> {
     pub(crate) locks: Locks,
     /// Transactions of this shard.
     pub(crate) transactions: Transactions,
+    /// What is remembered of quotas.
+    pub(crate) quotas: Quotas,
+    /// What a release has to know that opens the shard from the next superblock on.
+    pub(crate) features: Cell<u64>,
     lock_waits: LockWaits,
     pub(crate) waits: Waits,
     pub(crate) table_check: RunningCheck,
@@ -277,6 +282,8 @@ impl<M: Medium> Shard<M> {
             peers: RefCell::new(None),
             locks,
             transactions,
+            quotas: Quotas::of(superblock.features & QUOTAS != 0),
+            features: Cell::new(superblock.features),
             lock_waits: LockWaits::default(),
             waits: Waits::default(),
             table_check: RunningCheck::default(),
@@ -346,6 +353,8 @@ impl<M: Medium> Shard<M> {
             Operation::DataOf(ref inodes) => return inner.data_of(inodes).await.map(Ok),
             Operation::Across(number, after) => return inner.across(number, after).await.map(Ok),
             Operation::NamesOf(ref inodes) => return inner.names_of(inodes).await.map(Ok),
+            Operation::Quotas(from) => return inner.quotas_from(from).await.map(Ok),
+            Operation::SetQuota(..) => self.know_quotas().await?,
             _ => {}
         }
         let place = inner.place_of(&request.operation);
@@ -604,7 +613,8 @@ impl<M: Medium> Inner<M> {
     /// What an operation does, or what is needed of other shards first.
     fn decide(&self, request: &FileRequest, place: Option<u16>) -> Result<Decision, Need> {
         let is_locked = self.locks.are_in_the_way(&self.tables.borrow(), request);
-        let foreign = Foreign { place, is_spread: self.transactions.is_spread(), ..Foreign::default() };
+        let (is_spread, shards) = (self.transactions.is_spread(), self.transactions.shards());
+        let foreign = Foreign { place, is_spread, shards, ..Foreign::default() };
         match self.decide_here(request, &foreign, is_locked) {
             Err(_) if !self.has_peers() || !request.operation.changes() => {
                 Ok(Decision::refused(FileError::Stale))

@@ -24,11 +24,15 @@ const FILES_SHARED: u64 = 2;
 /// (F3). A release that does not know it finds tables that it cannot read.
 pub(crate) const SPREAD: u64 = 4;
 
+/// A feature: quotas are set, or parts of them handed out (F16). A release that does not know it finds tables
+/// that it cannot read.
+pub(crate) const QUOTAS: u64 = 8;
+
 /// The features that every shard has which this release writes.
 pub(crate) const FEATURES: u64 = FILES_SAY_DIRECTORY | FILES_SHARED;
 
 /// The features that this release knows.
-const FEATURES_KNOWN: u64 = FEATURES | SPREAD;
+const FEATURES_KNOWN: u64 = FEATURES | SPREAD | QUOTAS;
 
 const CRC_AT: Range<usize> = BLOCK_SIZE - 4..BLOCK_SIZE;
 

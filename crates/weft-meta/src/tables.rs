@@ -3,12 +3,13 @@
 use crate::change::Change;
 use crate::key::{Key, KeyParts, Table};
 use crate::record::{Entry, Inode, Part, ShardRecord, Value, decode_hold, decode_lock, decode_number};
+use crate::usage::Usage;
 use siphasher::sip::SipHasher24;
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::Hasher;
 use std::ops::Bound;
 use weft_types::{InodeNumber, SessionId};
-use weft_wire::files::{FileLock, HoldMode};
+use weft_wire::files::{FileLock, HoldMode, QuotaAmount, QuotaOf};
 
 /// Hashes below this one are those of `.`, `..` and of a directory's beginning.
 const HASH_FIRST: u64 = 16;
@@ -23,6 +24,8 @@ pub struct Tables {
     next_inode: u64,
     /// Items of each table, by its number.
     counts: BTreeMap<u8, u64>,
+    /// What users and groups use of the shard.
+    usage: Usage,
     /// Inodes whose attributes or names have changed since they were watched, if they are.
     touched: Option<BTreeSet<InodeNumber>>,
 }
@@ -35,22 +38,49 @@ impl Tables {
 
     fn put(&mut self, key: Key, value: Value) {
         let table = key.bytes()[0];
-        if self.items.insert(key, value).is_none() {
-            *self.counts.entry(table).or_default() += 1;
+        if table == Table::Inode as u8 {
+            self.usage.add(&Inode::decode(&value).expect("values are checked"));
+        }
+        match self.items.insert(key, value) {
+            Some(before) => self.forget_use(table, &before),
+            None => *self.counts.entry(table).or_default() += 1,
+        }
+    }
+
+    /// An item of this table is there no more.
+    fn forget_use(&mut self, table: u8, value: &Value) {
+        if table == Table::Inode as u8 {
+            self.usage.remove(&Inode::decode(value).expect("values are checked"));
         }
     }
 
     fn remove(&mut self, key: &Key) {
-        if self.items.remove(key).is_some()
-            && let Some(count) = self.counts.get_mut(&key.bytes()[0])
-        {
+        let Some(before) = self.items.remove(key) else { return };
+        let table = key.bytes()[0];
+        self.forget_use(table, &before);
+        if let Some(count) = self.counts.get_mut(&table) {
             *count -= 1;
         }
+    }
+
+    /// What counts against a quota in this shard: files up to where bytes are reserved.
+    pub fn charged(&self, of: QuotaOf) -> QuotaAmount {
+        self.usage.of(of).charged()
+    }
+
+    /// What users and groups use of the shard.
+    pub(crate) fn usage(&self) -> &Usage {
+        &self.usage
     }
 
     /// Items of each table, by its number.
     pub(crate) fn counts(&self) -> Vec<(u8, u64)> {
         self.counts.iter().map(|(table, items)| (*table, *items)).collect()
+    }
+
+    /// Items of one table.
+    pub(crate) fn count_of(&self, table: Table) -> u64 {
+        self.counts.get(&(table as u8)).copied().unwrap_or(0)
     }
 
     /// Notes from now on which inodes change, or does so no more.

@@ -182,6 +182,12 @@ mutations! {
     KeptNotRead, "F14", "kept-not-read", "A read does not wait for what is kept.";
     KeptBehindEnd, "F14", "kept-behind-end", "What is kept behind a shorter end is written back.";
     LockBeforeData, "F14", "lock-before-data", "A lock goes back before what was written under it.";
+    QuotaUnchecked, "F16", "quota-unchecked", "What a quota limits is done all the same.";
+    BudgetGivenTwice, "F16", "budget-given-twice", "A shard gives away what it uses of a quota itself.";
+    BudgetNotNoted, "F16", "budget-not-noted", "What a shard gives of a quota is not in its log.";
+    BudgetUnnumbered, "F16", "budget-unnumbered", "A part of a quota counts that was taken back meanwhile.";
+    UseUnsaid, "F16", "use-unsaid", "A shard that asks for more of a quota does not say what it uses.";
+    ReturnNotLogged, "F16", "return-not-logged", "A part of a quota is given back, and not in the log.";
     CrcNotChecked, "damage", "crc-not-checked", "A drive does not check the data that it reads.";
     ClientTrustsData, "damage", "client-trusts-data", "A client does not check the data that it is sent.";
     DamageReadsAsZeroes, "damage", "damage-reads-as-zeroes", "A block that does not match its checksum reads as zeroes.";

@@ -186,6 +186,9 @@ pub const FUSE_REQUESTS_MAX: usize = 1024;
 /// Names that lead from one shard to another in one answer: some 20 KiB.
 pub const NAMES_ACROSS_MAX: u32 = 1024;
 
+/// Quotas of one shard in one answer: some 70 KiB.
+pub const QUOTAS_LISTED_MAX: u32 = 1024;
+
 /// Inodes of which a shard is asked at once where their data may end, or what their names are.
 pub const INODES_ASKED_MAX: u32 = 1024;
 

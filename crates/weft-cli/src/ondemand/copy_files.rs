@@ -23,8 +23,8 @@ const BUFFER_BYTES: usize = 4 << 20;
 /// Files that one host copies at the same time, at most.
 const THREADS_MOST: usize = 256;
 
-/// How often a file is tried that another copy works on as well: one that was ended may still be at work on some
-/// hosts, for a moment.
+/// How often a file is tried that another copy works on: one that was ended may still be at work on some hosts,
+/// for a moment.
 const TRIES_OF_TAKEN: usize = 20;
 
 /// How long a host waits between two tries.

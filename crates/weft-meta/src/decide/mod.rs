@@ -9,6 +9,7 @@ mod list;
 mod lock;
 mod names;
 mod new_inode;
+mod quota;
 mod rename;
 mod xattr;
 
@@ -105,7 +106,8 @@ pub(crate) fn decide_with(
     let carried_out = match () {
         () if is_in_the_way || limits.is_kept => Err(FileError::Busy),
         () if limits.is_full && request.operation.grows() => Err(FileError::NoSpace),
-        () => carry_out(&mut draft, &request.operation),
+        () => carry_out(&mut draft, &request.operation)
+            .and_then(|answer| draft.within_quotas(&request.operation).map(|()| answer)),
     };
     if let Some(need) = draft.need.take() {
         return Err(need);
@@ -150,6 +152,7 @@ fn carry_out(draft: &mut Draft<'_>, operation: &Operation) -> Result<Answer, Fil
         Operation::Rename(from, to, mode) => draft.rename(from, to, *mode),
         Operation::Change(inode, changes) => draft.change(*inode, changes),
         Operation::SetLayout(inode, layout) => draft.set_layout(*inode, layout),
+        Operation::SetQuota(whole, of, limit) => draft.set_quota(*whole, *of, *limit),
         Operation::List { directory, after, limit } => draft.list(*directory, *after, *limit),
         Operation::Target(inode) => draft.target(*inode),
         Operation::Xattr(inode, name) => draft.xattr(*inode, name),
@@ -172,7 +175,8 @@ fn carry_out(draft: &mut Draft<'_>, operation: &Operation) -> Result<Answer, Fil
         | Operation::State
         | Operation::DataOf(_)
         | Operation::Across(..)
-        | Operation::NamesOf(_) => Ok(Answer::Done),
+        | Operation::NamesOf(_)
+        | Operation::Quotas(_) => Ok(Answer::Done),
         Operation::Lock(inode, lock) => draft.lock(*inode, lock),
         Operation::Unlock(inode, owner, range) => draft.unlock(*inode, *owner, *range),
         Operation::FindLock(inode, lock) => draft.find_lock(*inode, lock),

@@ -26,6 +26,7 @@ mod kept;
 mod lanes;
 mod mounts;
 mod parts;
+mod quotas;
 mod readers;
 mod renewed;
 mod returns;
@@ -96,6 +97,8 @@ pub enum Scenario {
     Spread,
     /// Likewise, where two directories are moved into each other.
     Moved,
+    /// Likewise, where users may use no more than a limit.
+    Quotas,
     /// Operations wait in a metadata shard while their session ends.
     Waiting,
     /// A file system that clients have mounted, whose sessions end in the middle of what they do.
@@ -154,6 +157,7 @@ impl Scenario {
             Scenario::Shard => shard::run().await,
             Scenario::Spread => spread::run().await,
             Scenario::Moved => spread::run_moved().await,
+            Scenario::Quotas => quotas::run().await,
             Scenario::Waiting => waiting::run().await,
             Scenario::Mounts => mounts::run().await,
             Scenario::Files => files::run().await,

@@ -25,7 +25,7 @@ use weft_types::{Attributes, FileKind, InodeNumber, SessionId};
 use weft_wire::files::{Answer, FileError, FileRequest, NameIn, NewInode, Operation, RenameMode};
 
 /// The shards, each on a volume of this name.
-const VOLUMES: [&str; 3] = [VOLUME, "second", "third"];
+pub(super) const VOLUMES: [&str; 3] = [VOLUME, "second", "third"];
 
 /// Blocks of the log of a shard.
 const LOG_BLOCKS: u32 = 1024;
@@ -60,7 +60,8 @@ struct Server {
     shard: Rc<RefCell<Option<Shard<VolumeMedium>>>>,
 }
 
-struct Scene {
+/// The shards, and what becomes of their servers and messages.
+pub(super) struct Scene {
     stage: Rc<Stage>,
     /// The servers of each shard that there were, the newest last.
     servers: RefCell<[Vec<Server>; VOLUMES.len()]>,
@@ -101,8 +102,7 @@ pub async fn run() -> Result<(), String> {
         scene.trouble_one().await?;
     }
     sleep(Duration::from_millis(random_below(150))).await;
-    scene.is_ending.set(true);
-    scene.stage.heal();
+    scene.end();
     let mut worked = Vec::new();
     for client in clients {
         worked.push(client.await.map_err(|_| "a client was killed".to_owned())??);
@@ -171,7 +171,7 @@ async fn end_of(movers: Vec<Mover>) -> Result<(), String> {
 }
 
 impl Scene {
-    async fn set() -> Result<Rc<Scene>, String> {
+    pub(super) async fn set() -> Result<Rc<Scene>, String> {
         let stage = Stage::set(3, 2).await;
         for name in &VOLUMES[1..] {
             stage.bed.create_volume(name, 2, 1).await;
@@ -189,6 +189,31 @@ impl Scene {
         Ok(scene)
     }
 
+    /// What clients do comes to its end: messages arrive at the newest servers, and nothing is cut off.
+    pub(super) fn end(&self) {
+        self.is_ending.set(true);
+        self.stage.heal();
+    }
+
+    pub(super) fn is_ending(&self) -> bool {
+        self.is_ending.get()
+    }
+
+    /// No message is lost any more, or comes twice.
+    pub(super) fn quiet(&self) {
+        self.is_quiet.set(true);
+    }
+
+    pub(super) fn is_quiet(&self) -> bool {
+        self.is_quiet.get()
+    }
+
+    /// The shards that the newest servers have opened.
+    pub(super) fn newest(&self) -> Vec<Shard<VolumeMedium>> {
+        let servers = self.servers.borrow();
+        servers.iter().filter_map(|servers| servers.last()?.shard.borrow().clone()).collect()
+    }
+
     async fn start_movers(self: &Rc<Scene>, movers: u64) -> Result<Vec<Mover>, String> {
         let (home, moved) = make_directories(&mut Client::new(self, CLIENTS + 1)).await?;
         let movers = (1..=movers).map(|n| {
@@ -200,13 +225,13 @@ impl Scene {
 
     /// When all messages have arrived, the shards agree.
     async fn check(&self) -> Result<(), String> {
-        self.is_quiet.set(true);
+        self.quiet();
         sleep(Duration::from_secs(4)).await;
         check(&self.items())
     }
 
     /// The server of a shard is cut off or dies, or neither, and another one takes its place.
-    async fn trouble_one(self: &Rc<Scene>) -> Result<(), String> {
+    pub(super) async fn trouble_one(self: &Rc<Scene>) -> Result<(), String> {
         let shard = random_below(VOLUMES.len() as u64) as usize;
         let process = self.servers.borrow()[shard].last().expect("one is there").process;
         match random_below(3) {
@@ -314,10 +339,8 @@ impl Scene {
     }
 
     /// What the newest servers hold.
-    fn items(&self) -> Vec<(Key, Value)> {
-        let servers = self.servers.borrow();
-        let newest = servers.iter().filter_map(|servers| servers.last()?.shard.borrow().clone());
-        let items = newest.flat_map(|shard| {
+    pub(super) fn items(&self) -> Vec<(Key, Value)> {
+        let items = self.newest().into_iter().flat_map(|shard| {
             shard
                 .with_tables(|tables| tables.items().map(|(k, v)| (k.clone(), v.clone())).collect::<Vec<_>>())
         });
@@ -326,7 +349,7 @@ impl Scene {
 }
 
 /// A session with one operation at a time.
-struct Client {
+pub(super) struct Client {
     scene: Rc<Scene>,
     session: SessionId,
     /// The last number of an operation at each shard.
@@ -334,12 +357,17 @@ struct Client {
 }
 
 impl Client {
-    fn new(scene: &Rc<Scene>, session: u64) -> Client {
+    pub(super) fn new(scene: &Rc<Scene>, session: u64) -> Client {
         Client { scene: scene.clone(), session: SessionId(session), numbers: BTreeMap::new() }
     }
 
+    /// The number of its session.
+    pub(super) fn number(&self) -> u64 {
+        self.session.0
+    }
+
     /// Has an operation carried out, and waits for transactions that are in its way.
-    async fn carry_out(&mut self, operation: Operation) -> Result<Answer, String> {
+    pub(super) async fn carry_out(&mut self, operation: Operation) -> Result<Answer, String> {
         loop {
             let answer = self.ask(operation.clone()).await?;
             if answer != Answer::Failed(FileError::Busy) {
@@ -384,7 +412,11 @@ impl Client {
         })
     }
 
-    async fn make_directory(&mut self, directory: InodeNumber, name: String) -> Result<InodeNumber, String> {
+    pub(super) async fn make_directory(
+        &mut self,
+        directory: InodeNumber,
+        name: String,
+    ) -> Result<InodeNumber, String> {
         let at = NameIn { directory, name: name.into_bytes() };
         let (kind, mode) = (FileKind::Directory, 0o755);
         let new = NewInode { kind, mode, umask: 0, uid: 0, gid: 0, device: 0, target: Vec::new() };

@@ -4,6 +4,7 @@ use super::attributes::{decode_attributes, decode_kind, encode_attributes};
 use super::lock::FileLock;
 use super::names_across::{InodeNames, NamesAcross};
 use super::operation::HoldMode;
+use super::quota::QuotaList;
 use super::shard_state::ShardState;
 use super::table_check::TableCheck;
 use super::use_of_shard::UseOfShard;
@@ -75,10 +76,13 @@ pub enum FileError {
     /// `ENOLCK`.
     #[error("the mount has as many locks of the file as it may have")]
     NoLocks = 18,
+    /// `EDQUOT`.
+    #[error("its user or group has no space or no inodes left: a quota is used up")]
+    OverQuota = 19,
 }
 
 impl FileError {
-    const ALL: [FileError; 18] = [
+    const ALL: [FileError; 19] = [
         FileError::NotFound,
         FileError::Exists,
         FileError::NotDirectory,
@@ -97,6 +101,7 @@ impl FileError {
         FileError::Locked,
         FileError::Deadlock,
         FileError::NoLocks,
+        FileError::OverQuota,
     ];
 
     /// The error with this number.
@@ -188,6 +193,8 @@ pub enum Answer {
     /// What each of the inodes says of its names, in the order in which they were asked for; nothing of those
     /// that are not there.
     NamesOf(Vec<Option<InodeNames>>),
+    /// What is used and limited in this shard.
+    Quotas(QuotaList),
     /// What has the name lies in another shard, which knows its attributes (F3).
     Elsewhere(InodeNumber, FileKind),
 }
@@ -242,6 +249,7 @@ impl Answer {
                     names.iter().for_each(|names| names.encode(e));
                 }
             }
+            Answer::Quotas(list) => list.encode(e.u8(19)),
             Answer::Elsewhere(inode, kind) => drop(e.u8(16).u64(inode.0).u8(*kind as u8)),
             Answer::Lasting(attributes, directory) => {
                 encode_attributes(e.u8(13).u64(directory.0), attributes)
@@ -309,6 +317,7 @@ impl Answer {
                 });
                 Answer::NamesOf(inodes.collect::<Result<_, _>>()?)
             }
+            19 => Answer::Quotas(QuotaList::decode(d)?),
             16 => Answer::Elsewhere(InodeNumber(d.u64()?), decode_kind(d)?),
             n => return Err(DecodeError::Invalid { field: "answer", value: n.into() }),
         })

@@ -6,6 +6,7 @@ mod attributes;
 mod lock;
 mod names_across;
 mod operation;
+mod quota;
 mod shard_state;
 mod table_check;
 mod use_of_shard;
@@ -18,6 +19,7 @@ pub use names_across::{InodeNames, NameAcross, NamesAcross};
 pub use operation::{
     AttributeChanges, FileRequest, HoldMode, NameIn, NewInode, Operation, RenameMode, SetTime, XattrMode,
 };
+pub use quota::{QuotaAmount, QuotaKind, QuotaList, QuotaOf, QuotaUse};
 pub use shard_state::ShardState;
 pub use table_check::{CheckFinding, TableCheck};
 pub use use_of_shard::{ShardUser, ShardWait, UseOfShard};

@@ -2,6 +2,7 @@
 
 use super::attributes::{decode_kind, decode_mode, decode_time, encode_time};
 use super::lock::{FileLock, LockOwner, decode_range};
+use super::quota::{QuotaAmount, QuotaOf};
 use super::{decode_bytes, decode_count, encode_bytes};
 use crate::{DecodeError, Decoder, Encoder, crc32c};
 use weft_types::limits::{
@@ -249,6 +250,11 @@ pub enum Operation {
     /// [`super::FileError::NotPermitted`] once a file has data, and while a session has it open; with
     /// [`super::FileError::Invalid`] if no file can have the layout. Answered with the attributes.
     SetLayout(InodeNumber, [u8; 12]),
+    /// How much may be used of the file system in all shards (F16). Each shard is asked, by the number that
+    /// stands for it ([`InodeNumber::whole_of`]), the first one first. What is used already stays.
+    SetQuota(InodeNumber, QuotaOf, QuotaAmount),
+    /// What is used and limited in the shard, from this quota on, in their order.
+    Quotas(QuotaOf),
 }
 
 impl Operation {
@@ -285,6 +291,7 @@ impl Operation {
             | Operation::Unreserve(inode, _)
             | Operation::Grow(inode, ..)
             | Operation::SetLayout(inode, _)
+            | Operation::SetQuota(inode, ..)
             | Operation::Lock(inode, _)
             | Operation::Unlock(inode, ..)
             | Operation::FindLock(inode, _) => *inode,
@@ -295,7 +302,8 @@ impl Operation {
             | Operation::State
             | Operation::DataOf(_)
             | Operation::Across(..)
-            | Operation::NamesOf(_) => InodeNumber::ROOT,
+            | Operation::NamesOf(_)
+            | Operation::Quotas(_) => InodeNumber::ROOT,
             Operation::Await(operation) => operation.inode(),
         }
     }
@@ -313,6 +321,7 @@ impl Operation {
                 | Operation::DataOf(_)
                 | Operation::Across(..)
                 | Operation::NamesOf(_)
+                | Operation::Quotas(_)
         )
     }
 
@@ -355,7 +364,8 @@ impl Operation {
             | Operation::State
             | Operation::DataOf(_)
             | Operation::Across(..)
-            | Operation::NamesOf(_) => false,
+            | Operation::NamesOf(_)
+            | Operation::Quotas(_) => false,
             Operation::Create(..)
             | Operation::CreateOpen(..)
             | Operation::CreateUnnamed(..)
@@ -373,6 +383,7 @@ impl Operation {
             | Operation::Unreserve(..)
             | Operation::Grow(..)
             | Operation::SetLayout(..)
+            | Operation::SetQuota(..)
             | Operation::Lock(..)
             | Operation::Unlock(..) => true,
         }
@@ -464,6 +475,10 @@ impl Operation {
                 encode_time(e.u8(32).u64(inode.0).u64(*size), *time);
             }
             Operation::SetLayout(inode, layout) => drop(e.u8(33).u64(inode.0).bytes(layout)),
+            Operation::SetQuota(inode, of, limit) => {
+                of.encode(e.u8(36).u64(inode.0));
+                limit.encode(e);
+            }
             of_server => of_server.encode_of_server(e),
         }
     }
@@ -480,6 +495,7 @@ impl Operation {
             Operation::DataOf(inodes) => encode_inodes(e.u8(31), inodes),
             Operation::Across(number, after) => drop(e.u8(34).u64(*number).u64(after.0)),
             Operation::NamesOf(inodes) => encode_inodes(e.u8(35), inodes),
+            Operation::Quotas(from) => from.encode(e.u8(37)),
             other => unreachable!("{other:?} is about the tables of a shard"),
         }
     }
@@ -537,6 +553,8 @@ impl Operation {
             33 => Operation::SetLayout(decode_inode(d)?, d.array()?),
             34 => Operation::Across(d.u64()?, decode_inode(d)?),
             35 => Operation::NamesOf(decode_inodes(d)?),
+            36 => Operation::SetQuota(decode_inode(d)?, QuotaOf::decode(d)?, QuotaAmount::decode(d)?),
+            37 => Operation::Quotas(QuotaOf::decode(d)?),
             AWAIT if may_await => Operation::Await(Box::new(Operation::decode_some(d, false)?)),
             n => return Err(DecodeError::Invalid { field: "operation", value: n.into() }),
         })

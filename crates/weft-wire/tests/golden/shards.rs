@@ -6,8 +6,8 @@ use weft_types::{Attributes, FileKind, FileTime, InodeNumber, SessionId, VolumeI
 use weft_wire::files::{
     Answer, AttributeChanges, CheckFinding, DataBounds, FileError, FileLock, FileRequest, HoldMode,
     InodeNames, Listed, ListedEntry, LockFamily, LockMode, LockOwner, NameAcross, NameIn, NamesAcross,
-    NewInode, Operation, Recall, RenameMode, SetTime, ShardRequest, ShardState, ShardUser, ShardWait,
-    TableCheck, UseOfShard, XattrMode,
+    NewInode, Operation, QuotaAmount, QuotaKind, QuotaList, QuotaOf, QuotaUse, Recall, RenameMode, SetTime,
+    ShardRequest, ShardState, ShardUser, ShardWait, TableCheck, UseOfShard, XattrMode,
 };
 use weft_wire::{DecodeError, Decoder, Encoder};
 
@@ -47,6 +47,8 @@ variants!(Operation {
     SetLayout,
     Across,
     NamesOf,
+    SetQuota,
+    Quotas,
 });
 variants!(Answer {
     Attributes,
@@ -66,6 +68,7 @@ variants!(Answer {
     Elsewhere,
     Across,
     NamesOf,
+    Quotas,
 });
 
 fn at(name: &[u8]) -> NameIn {
@@ -130,7 +133,22 @@ fn operations() -> Vec<Operation> {
         Operation::SetLayout(inode, [1, 0, 2, 0, 0, 1, 0, 0, 8, 0, 0, 0]),
         Operation::Across(0x0404, inode),
         Operation::NamesOf(vec![inode, InodeNumber::new(3, 8)]),
+        Operation::SetQuota(inode, a_quota(), an_amount(0x51)),
+        Operation::Quotas(a_quota()),
     ]
+}
+
+fn a_quota() -> QuotaOf {
+    QuotaOf { kind: QuotaKind::Group, id: 0x0102_0304 }
+}
+
+fn an_amount(n: u64) -> QuotaAmount {
+    QuotaAmount { bytes: n << 32, inodes: n }
+}
+
+fn quotas() -> QuotaList {
+    let (used, limit, budget) = (an_amount(0x52), an_amount(0x53), an_amount(0x54));
+    QuotaList { quotas: vec![QuotaUse { of: a_quota(), used, reserved: 0x55, limit, budget }], is_end: true }
 }
 
 fn a_name_across() -> NameAcross {
@@ -245,6 +263,7 @@ fn answers() -> Vec<Answer> {
         Answer::Elsewhere(InodeNumber::new(4, 9), FileKind::Directory),
         Answer::Across(NamesAcross { names: vec![a_name_across()], is_end: true }),
         Answer::NamesOf(vec![Some(names_of_inode()), None]),
+        Answer::Quotas(quotas()),
         Answer::Use(a_use()),
         Answer::State(a_state()),
         Answer::Lasting(attributes, InodeNumber::new(3, 5)),

@@ -152,6 +152,7 @@ fn errno_of(error: FileError) -> i32 {
         FileError::Locked => libc::EAGAIN,
         FileError::Deadlock => libc::EDEADLK,
         FileError::NoLocks => libc::ENOLCK,
+        FileError::OverQuota => libc::EDQUOT,
     }
 }
 

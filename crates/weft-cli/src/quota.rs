@@ -1,0 +1,368 @@
+//! `weft fs quota set|show|report`: how much space and how many inodes users and groups may use.
+
+use crate::error::CliError;
+use crate::files::attached;
+use crate::locate::FabricPlace;
+use crate::output::{Output, fields, table_or_note};
+use crate::paint::{Paint, Tone};
+use crate::size::Size;
+use crate::table::{Cell, Table, row};
+use serde::Serialize;
+use std::str::FromStr;
+use uzers::{get_group_by_gid, get_group_by_name, get_user_by_name, get_user_by_uid};
+use weft_client::AttachMode;
+use weft_fs::QuotaReport;
+use weft_wire::files::{QuotaAmount, QuotaKind, QuotaOf};
+
+/// From this part of a limit on, in percent, a user is shown as one who comes near it.
+const NEAR_PERCENT: u64 = 90;
+
+/// What can be done with quotas
+#[derive(Clone, Debug, clap::Subcommand)]
+pub enum QuotaCommand {
+    /// Limit what a user or a group may use
+    ///
+    /// A file or directory counts for its owner and for its group. Bytes are those of files up to their ends,
+    /// in blocks of 4 KiB: holes count, copies do not. What open files have reserved ahead counts as long as
+    /// they are open. Who has used up a limit gets "Disk quota exceeded" (EDQUOT) for what would use more;
+    /// reading, overwriting, removing and cutting off go on. A limit below what is used already removes
+    /// nothing. Limits hold for programs of root, too: they go by whose the files are.
+    ///
+    /// The limit holds in all shards when the command returns. If it is interrupted or a shard does not
+    /// answer, run it again. All nodes have to run a release that knows quotas: one that does not know them
+    /// does not serve a file system any more that has some.
+    #[command(after_long_help = "Examples:\n  weft fs quota set home --user alice --bytes 100GiB\n  \
+        weft fs quota set home --group physics --bytes 20TiB --inodes 5000000\n  \
+        weft fs quota set home --user 1007 --bytes none")]
+    Set(QuotaSetArgs),
+    /// Show what a user or a group uses, and may use
+    #[command(after_long_help = "Examples:\n  weft fs quota show home --user alice\n  \
+        weft fs quota show home --group physics --json | jq .used_bytes")]
+    Show {
+        /// The file system's name
+        name: String,
+        /// Whose
+        #[command(flatten)]
+        whose: Whose,
+    },
+    /// Show what all users and groups use, and may use
+    ///
+    /// The shards count this as files come and go: no directory is walked.
+    #[command(after_long_help = "Examples:\n  weft fs quota report home\n  \
+        weft fs quota report home --users --limited\n  \
+        weft fs quota report home --json | jq '.quotas[] | select(.used_percent > 90)'")]
+    Report(QuotaReportArgs),
+}
+
+/// A user or a group.
+#[derive(Clone, Debug, clap::Args)]
+#[group(required = true, multiple = false)]
+pub struct Whose {
+    /// A user: name or number
+    #[arg(long, value_name = "USER")]
+    pub user: Option<String>,
+    /// A group: name or number
+    #[arg(long, value_name = "GROUP")]
+    pub group: Option<String>,
+}
+
+/// Arguments of `weft fs quota set`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct QuotaSetArgs {
+    /// The file system's name
+    pub name: String,
+    /// Whose
+    #[command(flatten)]
+    pub whose: Whose,
+    /// The most bytes of files, such as 100GiB, or `none`
+    #[arg(long, value_name = "SIZE|none", required_unless_present = "inodes", allow_hyphen_values = true)]
+    pub bytes: Option<Most<Size>>,
+    /// The most files, directories and what else has an inode, or `none`
+    #[arg(long, value_name = "N|none", allow_hyphen_values = true)]
+    pub inodes: Option<Most<u64>>,
+}
+
+/// Arguments of `weft fs quota report`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct QuotaReportArgs {
+    /// The file system's name
+    pub name: String,
+    /// Users only
+    #[arg(long, conflicts_with = "groups")]
+    pub users: bool,
+    /// Groups only
+    #[arg(long)]
+    pub groups: bool,
+    /// Those only that have a limit
+    #[arg(long)]
+    pub limited: bool,
+}
+
+/// A limit, or none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Most<T> {
+    /// No limit.
+    None,
+    /// This.
+    Of(T),
+}
+
+impl<T: FromStr> FromStr for Most<T>
+where
+    T::Err: std::fmt::Display,
+{
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Most<T>, String> {
+        match text {
+            "none" => Ok(Most::None),
+            text => text.parse().map(Most::Of).map_err(|error| format!("{error}, or `none`")),
+        }
+    }
+}
+
+/// What somebody uses and may use, for programs.
+#[derive(Serialize)]
+struct Quota {
+    kind: &'static str,
+    id: u32,
+    /// None if this machine knows no name of that number.
+    name: Option<String>,
+    used_bytes: u64,
+    /// Of open files, beyond what they use. Counts as long as they are open.
+    reserved_bytes: u64,
+    /// None without a limit.
+    limit_bytes: Option<u64>,
+    used_inodes: u64,
+    limit_inodes: Option<u64>,
+    /// Of the limit that is nearer. None without a limit.
+    used_percent: Option<u64>,
+    /// Shards that go by another limit, because setting it was interrupted.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    otherwise_in_shards: Vec<u16>,
+}
+
+/// One of them, for programs.
+#[derive(Serialize)]
+struct OneQuota {
+    file_system: String,
+    #[serde(flatten)]
+    quota: Quota,
+}
+
+/// All of them, for programs.
+#[derive(Serialize)]
+struct Quotas {
+    file_system: String,
+    quotas: Vec<Quota>,
+}
+
+pub(crate) async fn run(place: &FabricPlace, command: QuotaCommand, output: Output) -> Result<(), CliError> {
+    match command {
+        QuotaCommand::Set(args) => set(place, &args, output).await,
+        QuotaCommand::Show { name, whose } => {
+            let of = whose.quota()?;
+            let report =
+                attached((place, &name, AttachMode::ReadOnly), async |mount| Ok(mount.quota(of).await?));
+            let quota = quota(report.await?);
+            output.show(&OneQuota { file_system: name, quota }, |one, paint| one_in_words(&one.quota, paint))
+        }
+        QuotaCommand::Report(args) => report(place, args, output).await,
+    }
+}
+
+async fn set(place: &FabricPlace, args: &QuotaSetArgs, output: Output) -> Result<(), CliError> {
+    let of = args.whose.quota()?;
+    let report = attached((place, &args.name, AttachMode::Shared), async |mount| {
+        let before = mount.quota(of).await?.limit;
+        let limit = QuotaAmount {
+            bytes: args.bytes.map_or(before.bytes, |most| most.number(|size| size.0)),
+            inodes: args.inodes.map_or(before.inodes, |most| most.number(|inodes| inodes)),
+        };
+        mount.set_quota(of, limit).await?;
+        Ok(mount.quota(of).await?)
+    });
+    let quota = quota(report.await?);
+    output.show(&OneQuota { file_system: args.name.clone(), quota }, |one, paint| {
+        one_in_words(&one.quota, paint)
+    })
+}
+
+async fn report(place: &FabricPlace, args: QuotaReportArgs, output: Output) -> Result<(), CliError> {
+    let kinds = match (args.users, args.groups) {
+        (true, _) => QuotaKind::User..=QuotaKind::User,
+        (_, true) => QuotaKind::Group..=QuotaKind::Group,
+        _ => QuotaKind::User..=QuotaKind::Group,
+    };
+    let first = QuotaOf { kind: *kinds.start(), id: 0 };
+    let last = QuotaOf { kind: *kinds.end(), id: u32::MAX };
+    let reports = attached((place, &args.name, AttachMode::ReadOnly), async |mount| {
+        Ok(mount.quotas(first, last).await?)
+    });
+    let reports = reports.await?.into_iter();
+    let reports = reports.filter(|report| !args.limited || report.limit != QuotaAmount::UNLIMITED);
+    let quotas = Quotas { file_system: args.name, quotas: reports.map(quota).collect() };
+    output.show(&quotas, in_words)
+}
+
+impl<T: Copy> Most<T> {
+    fn number(self, number: impl Fn(T) -> u64) -> u64 {
+        match self {
+            Most::None => u64::MAX,
+            Most::Of(most) => number(most),
+        }
+    }
+}
+
+impl Whose {
+    /// The quota of this user or group.
+    fn quota(&self) -> Result<QuotaOf, CliError> {
+        let (kind, what, text) = match (&self.user, &self.group) {
+            (Some(user), _) => (QuotaKind::User, "user", user),
+            (_, Some(group)) => (QuotaKind::Group, "group", group),
+            _ => unreachable!("one of them is required"),
+        };
+        let named = || match kind {
+            QuotaKind::User => get_user_by_name(text).map(|user| user.uid()),
+            QuotaKind::Group => get_group_by_name(text).map(|group| group.gid()),
+        };
+        let id = text.parse().ok().or_else(named).ok_or_else(|| CliError::Usage {
+            message: format!("this machine knows no {what} '{text}'"),
+            hint: format!("name the {what} by its number, as `id` shows it where it is known"),
+        })?;
+        Ok(QuotaOf { kind, id })
+    }
+}
+
+fn quota(report: QuotaReport) -> Quota {
+    let QuotaReport { of: QuotaOf { kind, id }, used, reserved, limit, otherwise_in } = report;
+    let some = |limit: u64| (limit != u64::MAX).then_some(limit);
+    let percent = |used: u64, limit: u64| {
+        let part = some(limit)?;
+        Some(
+            (u128::from(used) * 100)
+                .checked_div(u128::from(part))
+                .map_or(100, |n| n.try_into().unwrap_or(u64::MAX)),
+        )
+    };
+    let name = match kind {
+        QuotaKind::User => get_user_by_uid(id).map(|user| user.name().to_string_lossy().into_owned()),
+        QuotaKind::Group => get_group_by_gid(id).map(|group| group.name().to_string_lossy().into_owned()),
+    };
+    Quota {
+        kind: match kind {
+            QuotaKind::User => "user",
+            QuotaKind::Group => "group",
+        },
+        id,
+        name,
+        used_bytes: used.bytes,
+        reserved_bytes: reserved,
+        limit_bytes: some(limit.bytes),
+        used_inodes: used.inodes,
+        limit_inodes: some(limit.inodes),
+        used_percent: percent(used.bytes, limit.bytes).max(percent(used.inodes, limit.inodes)),
+        otherwise_in_shards: otherwise_in,
+    }
+}
+
+impl Quota {
+    fn whose(&self) -> String {
+        self.name.clone().unwrap_or_else(|| self.id.to_string())
+    }
+
+    fn tone(&self) -> Tone {
+        match self.used_percent {
+            Some(100..) => Tone::Bad,
+            Some(NEAR_PERCENT..) => Tone::Warning,
+            _ => Tone::Plain,
+        }
+    }
+}
+
+fn limit_in_words(limit: Option<u64>, words: impl Fn(u64) -> String) -> String {
+    limit.map_or_else(|| "none".to_owned(), words)
+}
+
+fn one_in_words(quota: &Quota, paint: Paint) -> String {
+    let size = |bytes: u64| Size(bytes).to_string();
+    let mut lines = vec![
+        (quota.kind, format!("{} ({})", quota.whose(), quota.id)),
+        ("used", format!("{}, {} inodes", size(quota.used_bytes), quota.used_inodes)),
+    ];
+    if quota.reserved_bytes > 0 {
+        lines.push(("reserved", format!("{} more by open files", size(quota.reserved_bytes))));
+    }
+    let inodes = limit_in_words(quota.limit_inodes, |inodes| inodes.to_string());
+    lines.push(("limits", format!("{}, {inodes} inodes", limit_in_words(quota.limit_bytes, size))));
+    let mut text = fields(paint, &lines);
+    text.push_str(&otherwise_in_words(std::slice::from_ref(quota)));
+    text
+}
+
+fn in_words(quotas: &Quotas, paint: Paint) -> String {
+    let mut table = Table::new(&["KIND", "NAME", ">ID", ">USED", ">LIMIT", ">INODES", ">LIMIT", ">PERCENT"]);
+    for quota in &quotas.quotas {
+        let percent = quota.used_percent.map_or_else(|| "-".to_owned(), |percent| percent.to_string());
+        table.row(row![
+            quota.kind,
+            quota.name.as_deref().unwrap_or("-"),
+            &quota.id,
+            Size(quota.used_bytes).to_string(),
+            limit_in_words(quota.limit_bytes, |bytes| Size(bytes).to_string()),
+            &quota.used_inodes,
+            limit_in_words(quota.limit_inodes, |inodes| inodes.to_string()),
+            Cell::new(percent, quota.tone()),
+        ]);
+    }
+    let mut text = table_or_note(&table, paint, "Nothing is used, and nothing is limited.");
+    text.push_str(&otherwise_in_words(&quotas.quotas));
+    text
+}
+
+/// Limits that do not hold in all shards.
+fn otherwise_in_words(quotas: &[Quota]) -> String {
+    let halfway = quotas.iter().filter(|quota| !quota.otherwise_in_shards.is_empty());
+    halfway
+        .map(|quota| {
+            let shards: Vec<String> = quota.otherwise_in_shards.iter().map(u16::to_string).collect();
+            format!(
+                "The limit of {} {} is another one in shards {}: run `weft fs quota set` again.\n",
+                quota.kind,
+                quota.whose(),
+                shards.join(", ")
+            )
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_are_sizes_numbers_or_none() {
+        assert_eq!("none".parse(), Ok(Most::<Size>::None));
+        assert_eq!("1GiB".parse(), Ok(Most::Of(Size(1 << 30))));
+        assert_eq!("17".parse(), Ok(Most::Of(17u64)));
+        let refused = "1GB".parse::<Most<Size>>().map_err(|error| error.contains("or `none`"));
+        assert_eq!(refused, Err(true));
+    }
+
+    #[test]
+    fn the_nearer_limit_says_how_much_is_used() {
+        let report = |used, limit| QuotaReport {
+            of: QuotaOf { kind: QuotaKind::User, id: 4_000_000_000 },
+            used,
+            reserved: 0,
+            limit,
+            otherwise_in: Vec::new(),
+        };
+        let amount = |bytes, inodes| QuotaAmount { bytes, inodes };
+        assert_eq!(quota(report(amount(50, 9), QuotaAmount::UNLIMITED)).used_percent, None);
+        assert_eq!(quota(report(amount(50, 9), amount(100, 10))).used_percent, Some(90));
+        assert_eq!(quota(report(amount(50, 9), amount(40, u64::MAX))).used_percent, Some(125));
+        assert_eq!(quota(report(amount(0, 0), amount(0, u64::MAX))).used_percent, Some(100));
+        assert_eq!(quota(report(amount(u64::MAX, 1), amount(1, 1))).used_percent, Some(u64::MAX));
+    }
+}

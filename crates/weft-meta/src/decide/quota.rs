@@ -1,0 +1,97 @@
+//! Quotas: what a change adds to what users and groups use, and whether they may use that much (F16).
+
+use super::draft::Draft;
+use crate::foreign::Need;
+use crate::key::{Key, KeyParts};
+use crate::record::{Inode, Value};
+use crate::usage::{charge, owners};
+use std::collections::{BTreeMap, BTreeSet};
+use weft_rules::{Mutation, mutated};
+use weft_types::InodeNumber;
+use weft_wire::files::{Answer, FileError, Operation, QuotaAmount, QuotaOf};
+
+impl Draft<'_> {
+    /// Limits what may be used.
+    pub(super) fn set_quota(
+        &mut self,
+        whole: InodeNumber,
+        of: QuotaOf,
+        limit: QuotaAmount,
+    ) -> Result<Answer, FileError> {
+        if whole != self.tables.whole() {
+            return Err(FileError::Invalid);
+        }
+        self.changes.extend(self.tables.limited(of, limit));
+        Ok(Answer::Done)
+    }
+
+    /// Whether what was done leads to no more than may be used. A quota that is used up beyond its limit
+    /// hinders only what makes it more. What a session says of a file that it has written is never hindered:
+    /// its bytes were reserved.
+    ///
+    /// # Errors
+    /// If no more may be used.
+    pub(super) fn within_quotas(&self, operation: &Operation) -> Result<(), FileError> {
+        let is_said = matches!(
+            operation,
+            Operation::Release(..) | Operation::Grow(..) | Operation::Unreserve(..) | Operation::SetQuota(..)
+        );
+        if is_said || self.need.borrow().is_some() || !self.tables.has_quotas() {
+            return Ok(());
+        }
+        for (of, (before, after)) in self.uses() {
+            let Some(quota) = self.tables.quota(of).filter(|_| !mutated(Mutation::QuotaUnchecked)) else {
+                continue;
+            };
+            let used = self.tables.usage().of(of).charged();
+            let all = |used: u64, before: u64, after: u64| match after > before {
+                true => used.saturating_add(after - before),
+                false => 0,
+            };
+            let wanted = QuotaAmount {
+                bytes: all(used.bytes, before.bytes, after.bytes),
+                inodes: all(used.inodes, before.inodes, after.inodes),
+            };
+            let once = self.foreign.once.get(&of).copied().unwrap_or_default();
+            if wanted.fits(self.tables.quota_room(of, &quota, self.foreign.shards).most(once)) {
+                continue;
+            }
+            let is_used_up = !wanted.fits(quota.limit)
+                || self.foreign.used_up.contains(&of)
+                || !self.tables.may_get_more(of, self.foreign.shards);
+            if is_used_up {
+                return Err(FileError::OverQuota);
+            }
+            self.needs(Need::Budget(of, wanted));
+            return Ok(());
+        }
+        Ok(())
+    }
+
+    /// What the changed inodes counted before and count now, by whose they are.
+    fn uses(&self) -> BTreeMap<QuotaOf, (QuotaAmount, QuotaAmount)> {
+        let inodes: BTreeSet<&Key> = self.changes.iter().map(|change| change.key()).collect();
+        let inodes = inodes.into_iter().filter(|key| matches!(key.parts(), Some(KeyParts::Inode(_))));
+        let mut uses = BTreeMap::<QuotaOf, (QuotaAmount, QuotaAmount)>::new();
+        let decode = |value: Value| Inode::decode(&value).expect("values are checked");
+        for key in inodes {
+            let before = match self.foreign.items.get(key) {
+                Some(item) => item.clone(),
+                None => self.tables.get(key).cloned(),
+            };
+            if let Some(before) = before.map(decode) {
+                for of in owners(&before) {
+                    let uses = uses.entry(of).or_default();
+                    uses.0 = uses.0.plus(charge(&before));
+                }
+            }
+            if let Some(after) = self.get(key).map(decode) {
+                for of in owners(&after) {
+                    let uses = uses.entry(of).or_default();
+                    uses.1 = uses.1.plus(charge(&after));
+                }
+            }
+        }
+        uses
+    }
+}

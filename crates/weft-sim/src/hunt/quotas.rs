@@ -1,0 +1,322 @@
+//! A quota over the shards of one file system: users fill, cut off and remove files in directories of all
+//! shards, while servers follow one another and what they say to each other is late, lost, or comes twice
+//! (F16).
+//!
+//! What the newest servers count is never more than the limit; or than what was used when the limit came, if
+//! that was more. When messages arrive again, one user can have all that the others have left.
+
+use super::spread::{Client, Scene, VOLUMES};
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::Duration;
+use weft_meta::{Inode, KeyParts};
+use weft_rt::{now, random_below, sleep, spawn, timeout};
+use weft_types::{Attributes, BLOCK_SIZE, FileKind, InodeNumber};
+use weft_wire::files::{
+    Answer, AttributeChanges, FileError, NameIn, NewInode, Operation, QuotaAmount, QuotaKind, QuotaOf,
+};
+
+/// Whose files they are.
+const USER: u32 = 7;
+const QUOTA: QuotaOf = QuotaOf { kind: QuotaKind::User, id: USER };
+
+/// The limit, in blocks and in inodes.
+const BLOCKS: u64 = 60;
+const INODES: u64 = 20;
+
+/// The largest file, in blocks.
+const FILE_BLOCKS: u64 = 24;
+
+/// Users, each with a directory.
+const USERS: u64 = 4;
+
+/// How long the last of them may take to get what the others have left.
+const GETS_WITHIN: Duration = Duration::from_secs(20);
+
+/// After this no answer counts any more that was on its way.
+const ON_ITS_WAY: Duration = Duration::from_millis(100);
+
+/// How long a shard may take to remove what has no name.
+const PURGE_PATIENCE: Duration = Duration::from_millis(200);
+
+/// What is known of the limit.
+struct Limit {
+    scene: Rc<Scene>,
+    /// What may be used from now on, once the limit is there.
+    most: Cell<Option<QuotaAmount>>,
+    found: RefCell<Option<String>>,
+}
+
+/// Runs it to its end.
+///
+/// # Errors
+/// What is wrong.
+pub async fn run() -> Result<(), String> {
+    let scene = Scene::set().await?;
+    let limit = Rc::new(Limit { scene: scene.clone(), most: Cell::new(None), found: RefCell::default() });
+    let mut admin = Client::new(&scene, USERS + 1);
+    let is_late = random_below(2) == 0;
+    if !is_late {
+        limit.set(&mut admin).await?;
+    }
+    let users: Vec<_> = (1..=USERS).map(|n| spawn(User::new(&limit, n).live())).collect();
+    let purges = spawn(purge(scene.clone()));
+    if is_late {
+        sleep(Duration::from_millis(random_below(100))).await;
+        limit.set(&mut admin).await?;
+    }
+    for _ in 0..2 + random_below(3) {
+        sleep(Duration::from_millis(random_below(200))).await;
+        scene.trouble_one().await?;
+    }
+    sleep(Duration::from_millis(random_below(200))).await;
+    scene.end();
+    let mut ended = Vec::new();
+    for user in users {
+        ended.push(user.await.map_err(|_| "a user was killed".to_owned())??);
+    }
+    scene.quiet();
+    for user in &mut ended {
+        user.remove_all().await?;
+    }
+    purges.await.map_err(|_| "the purge was killed".to_owned())?;
+    limit.check_counters()?;
+    ended[random_below(USERS) as usize].take_all().await?;
+    limit.check_counters()?;
+    limit.found.take().map_or(Ok(()), Err)
+}
+
+/// Removes what has no name any more.
+async fn purge(scene: Rc<Scene>) {
+    let mut rounds = 0;
+    // Some more when nobody works any more.
+    while rounds < 20 {
+        purge_once(&scene).await;
+        rounds += u32::from(scene.is_quiet());
+        sleep(Duration::from_millis(20)).await;
+    }
+}
+
+async fn purge_once(scene: &Scene) {
+    for shard in scene.newest() {
+        // One whose server is killed says nothing any more.
+        let _ = timeout(PURGE_PATIENCE, async {
+            for inode in shard.orphans(8).await.unwrap_or_default() {
+                let _ = shard.purge(inode).await;
+            }
+        })
+        .await;
+    }
+}
+
+impl Limit {
+    async fn set(&self, admin: &mut Client) -> Result<(), String> {
+        let limit = QuotaAmount { bytes: BLOCKS * BLOCK_SIZE as u64, inodes: INODES };
+        for shard in (0..VOLUMES.len() as u16).rev() {
+            let whole = InodeNumber::whole_of(shard);
+            match admin.carry_out(Operation::SetQuota(whole, QUOTA, limit)).await? {
+                Answer::Done => {}
+                other => return Err(format!("a quota is set in shard {shard}: {other:?}")),
+            }
+        }
+        // What was given away before may be on its way.
+        sleep(ON_ITS_WAY).await;
+        self.most.set(Some(limit.most(self.used())));
+        Ok(())
+    }
+
+    /// What the newest servers count.
+    fn used(&self) -> QuotaAmount {
+        let used = |used: QuotaAmount, shard: &weft_meta::Shard<_>| {
+            used.plus(shard.with_tables(|tables| tables.charged(QUOTA)))
+        };
+        self.scene.newest().iter().fold(QuotaAmount::default(), used)
+    }
+
+    fn look(&self) {
+        let used = self.used();
+        if let Some(most) = self.most.get().filter(|most| !used.fits(*most)) {
+            self.found.borrow_mut().get_or_insert(format!("{used:?} are used, {most:?} may be"));
+        }
+    }
+
+    /// What is counted is there.
+    fn check_counters(&self) -> Result<(), String> {
+        let mut there = QuotaAmount::default();
+        for (key, value) in self.scene.items() {
+            let Some(KeyParts::Inode(_)) = key.parts() else { continue };
+            let inode = Inode::decode(&value).map_err(|error| error.to_string())?;
+            if inode.attributes.uid == USER {
+                let end = inode.attributes.size.max(inode.reserved_end);
+                let bytes = end.next_multiple_of(BLOCK_SIZE as u64);
+                there = there.plus(QuotaAmount { bytes, inodes: 1 });
+            }
+        }
+        let used = self.used();
+        if used == there { Ok(()) } else { Err(format!("{used:?} are counted, {there:?} are there")) }
+    }
+}
+
+/// A file of a user, in blocks.
+#[derive(Clone, Copy)]
+struct File {
+    inode: InodeNumber,
+    size: u64,
+    reserved: u64,
+}
+
+/// Somebody who fills a directory of his own.
+struct User {
+    limit: Rc<Limit>,
+    client: Client,
+    home: InodeNumber,
+    files: BTreeMap<u64, File>,
+    made: u64,
+}
+
+impl User {
+    fn new(limit: &Rc<Limit>, n: u64) -> User {
+        let client = Client::new(&limit.scene, n);
+        User { limit: limit.clone(), client, home: InodeNumber::ROOT, files: BTreeMap::new(), made: 0 }
+    }
+
+    /// Works until the end.
+    async fn live(mut self) -> Result<User, String> {
+        let name = format!("home {}", self.client.number());
+        self.home = self.client.make_directory(InodeNumber::ROOT, name).await?;
+        while !self.limit.scene.is_ending() {
+            let file = self.files.iter().nth(random_below(self.files.len().max(1) as u64) as usize);
+            let file = file.map(|(name, file)| (*name, file.inode, file.size.max(file.reserved)));
+            match (random_below(8), file) {
+                (0 | 1, _) | (_, None) => drop(self.make(random_below(8)).await?),
+                (2..=4, Some((name, inode, blocks))) => {
+                    let more = (blocks + 1 + random_below(8)).min(FILE_BLOCKS);
+                    self.reserve(name, inode, more).await?;
+                }
+                (5, Some((name, inode, blocks))) => self.cut(name, inode, random_below(blocks + 1)).await?,
+                (6, Some((name, inode, _))) => self.resize(name, inode, random_below(FILE_BLOCKS)).await?,
+                (_, Some((name, inode, _))) => self.remove(name, inode).await?,
+            }
+            self.limit.look();
+            sleep(Duration::from_micros(random_below(2_000))).await;
+        }
+        Ok(self)
+    }
+
+    fn named(&self, name: u64) -> NameIn {
+        NameIn { directory: self.home, name: name.to_string().into_bytes() }
+    }
+
+    /// Makes a file with space. Whether it may.
+    async fn make(&mut self, blocks: u64) -> Result<bool, String> {
+        self.made += 1;
+        let (name, end) = (self.made, blocks * BLOCK_SIZE as u64);
+        let new = NewInode {
+            kind: FileKind::Regular,
+            mode: 0o644,
+            umask: 0,
+            uid: USER,
+            gid: 0,
+            device: 0,
+            target: Vec::new(),
+        };
+        match self.client.carry_out(Operation::CreateOpen(self.named(name), new, end)).await? {
+            Answer::Attributes(Attributes { inode, .. }) => {
+                self.files.insert(name, File { inode, size: 0, reserved: blocks });
+                Ok(true)
+            }
+            Answer::Failed(FileError::OverQuota) => Ok(false),
+            other => Err(format!("a file is made: {other:?}")),
+        }
+    }
+
+    /// Gets more space for a file. Whether it may.
+    async fn reserve(&mut self, name: u64, inode: InodeNumber, blocks: u64) -> Result<bool, String> {
+        let end = blocks * BLOCK_SIZE as u64;
+        match self.client.carry_out(Operation::Reserve(inode, end)).await? {
+            Answer::Reserved(_) => {
+                let file = self.files.get_mut(&name).expect("it is there");
+                file.reserved = file.reserved.max(blocks);
+                Ok(true)
+            }
+            Answer::Failed(FileError::OverQuota) => Ok(false),
+            other => Err(format!("space is reserved: {other:?}")),
+        }
+    }
+
+    /// Gives space of a file back.
+    async fn cut(&mut self, name: u64, inode: InodeNumber, blocks: u64) -> Result<(), String> {
+        let end = blocks * BLOCK_SIZE as u64;
+        let cut = AttributeChanges { size: Some(end), ..AttributeChanges::default() };
+        let cut = self.client.carry_out(Operation::Change(inode, cut)).await?;
+        let back = self.client.carry_out(Operation::Unreserve(inode, end)).await?;
+        match (cut, back) {
+            (Answer::Attributes(_), Answer::Reserved(_)) => {
+                let file = self.files.get_mut(&name).expect("it is there");
+                (file.size, file.reserved) = (blocks, file.reserved.min(blocks));
+                Ok(())
+            }
+            other => Err(format!("a file is cut off: {other:?}")),
+        }
+    }
+
+    async fn resize(&mut self, name: u64, inode: InodeNumber, blocks: u64) -> Result<(), String> {
+        // Part of a block counts as one.
+        let size = (blocks * BLOCK_SIZE as u64).saturating_sub(random_below(BLOCK_SIZE as u64));
+        let resize = AttributeChanges { size: Some(size), ..AttributeChanges::default() };
+        match self.client.carry_out(Operation::Change(inode, resize)).await? {
+            Answer::Attributes(_) => {
+                self.files.get_mut(&name).expect("it is there").size = blocks;
+                Ok(())
+            }
+            Answer::Failed(FileError::OverQuota) => Ok(()),
+            other => Err(format!("a file gets another size: {other:?}")),
+        }
+    }
+
+    async fn remove(&mut self, name: u64, inode: InodeNumber) -> Result<(), String> {
+        let gone = self.client.carry_out(Operation::Unlink(self.named(name))).await?;
+        let closed = self.client.carry_out(Operation::Release(inode, AttributeChanges::default())).await?;
+        match (gone, closed) {
+            (Answer::Attributes(_), Answer::Done) => {
+                self.files.remove(&name);
+                Ok(())
+            }
+            other => Err(format!("a file is removed: {other:?}")),
+        }
+    }
+
+    async fn remove_all(&mut self) -> Result<(), String> {
+        let files: Vec<_> = self.files.iter().map(|(name, file)| (*name, file.inode)).collect();
+        for (name, inode) in files {
+            self.remove(name, inode).await?;
+        }
+        Ok(())
+    }
+
+    /// Gets all that the limit allows, and no more.
+    async fn take_all(&mut self) -> Result<(), String> {
+        let until = now() + GETS_WITHIN;
+        loop {
+            let is_made = self.make(0).await?;
+            let made = self.files.last_key_value().map(|(name, file)| (*name, file.inode));
+            if let (true, Some((name, inode))) = (is_made, made)
+                && self.reserve(name, inode, BLOCKS).await?
+            {
+                break;
+            }
+            self.remove_all().await?;
+            purge_once(&self.limit.scene).await;
+            if now() >= until {
+                return Err(format!("{:?} are used, and nobody gets the rest", self.limit.used()));
+            }
+            sleep(Duration::from_millis(100)).await;
+        }
+        self.limit.look();
+        match self.make(1).await? {
+            true => Err(format!("space is had beyond the limit: {:?} are used", self.limit.used())),
+            false => Ok(()),
+        }
+    }
+}
