@@ -23,8 +23,8 @@ pub enum QuotaCommand {
     /// Limit what a user or a group may use
     ///
     /// A file or directory counts for its owner and for its group. Bytes are those of files up to their ends,
-    /// in blocks of 4 KiB: holes count, copies do not. What open files have reserved ahead counts as long as
-    /// they are open. Who has used up a limit gets "Disk quota exceeded" (EDQUOT) for what would use more;
+    /// in blocks of 4 KiB: holes count, copies do not. What mounts have asked for ahead counts as long as a file
+    /// is open to write. Who has used up a limit gets "Disk quota exceeded" (EDQUOT) for what would use more;
     /// reading, overwriting, removing and cutting off go on. A limit below what is used already removes
     /// nothing. Limits hold for programs of root, too: they go by whose the files are.
     ///
@@ -291,7 +291,10 @@ fn one_in_words(quota: &Quota, paint: Paint) -> String {
         ("used", format!("{}, {} inodes", size(quota.used_bytes), quota.used_inodes)),
     ];
     if quota.reserved_bytes > 0 {
-        lines.push(("reserved", format!("{} more by open files", size(quota.reserved_bytes))));
+        lines.push((
+            "reserved",
+            format!("{} more, ahead of files that are open to write", size(quota.reserved_bytes)),
+        ));
     }
     let inodes = limit_in_words(quota.limit_inodes, |inodes| inodes.to_string());
     lines.push(("limits", format!("{}, {inodes} inodes", limit_in_words(quota.limit_bytes, size))));

@@ -443,7 +443,7 @@ struct Tree {
 }
 
 /// Names of tables, by number.
-const TABLES: [&str; 17] = [
+const TABLES: [&str; 18] = [
     "shard",
     "sessions",
     "answers",
@@ -461,6 +461,7 @@ const TABLES: [&str; 17] = [
     "over",
     "quotas",
     "budgets",
+    "room",
 ];
 
 fn table_name(number: u8) -> String {

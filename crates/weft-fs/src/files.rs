@@ -469,7 +469,24 @@ impl Files {
         let file = self.file_of(handle)?;
         match self.0.open.write_back.is_on() {
             true => self.keep(file, Some(offset), bufs).await,
-            false => self.to_end(|_| async move { file.write_through(offset, bufs).await }).await,
+            false => {
+                let write = |files: Files| async move {
+                    files.with_room(async || file.write_through(offset, bufs.clone()).await).await
+                };
+                self.to_end(write).await
+            }
+        }
+    }
+
+    /// Does what needs room of a quota. If there is none, what open files have asked for ahead is given back
+    /// first, and it is tried once more (F16).
+    async fn with_room<T>(&self, work: impl AsyncFn() -> Result<T, FsError>) -> Result<T, FsError> {
+        match work().await {
+            Err(error) if error.refusal() == Some(FileError::OverQuota) => {
+                self.0.open.give_room_back().await;
+                work().await
+            }
+            done => done,
         }
     }
 
@@ -479,11 +496,12 @@ impl Files {
             write_back_early(&file);
             return Ok(());
         }
-        let write = |_| async move {
-            match offset {
-                None => file.append(bufs).await?,
-                Some(offset) => file.write(offset, bufs).await?,
-            }
+        let write = |files: Files| async move {
+            let write = async || match offset {
+                None => file.append(bufs.clone()).await,
+                Some(offset) => file.write(offset, bufs.clone()).await,
+            };
+            files.with_room(write).await?;
             write_back_early(&file);
             Ok(())
         };
@@ -496,11 +514,12 @@ impl Files {
     /// As [`Files::write`].
     pub async fn write_through(&self, handle: u64, offset: u64, bufs: Vec<Buf>) -> Result<(), FsError> {
         let Handle { file, appends, .. } = self.0.open.by_handle(handle)?;
-        let write = |_| async move {
-            match appends {
-                true => file.append_through(bufs).await,
-                false => file.write_through(offset, bufs).await,
-            }
+        let write = |files: Files| async move {
+            let write = async || match appends {
+                true => file.append_through(bufs.clone()).await,
+                false => file.write_through(offset, bufs.clone()).await,
+            };
+            files.with_room(write).await
         };
         self.to_end(write).await
     }
@@ -585,7 +604,7 @@ impl Files {
     /// If it is gone, or would be too long.
     pub async fn extend(&self, handle: u64, size: u64) -> Result<(), FsError> {
         let file = self.file_of(handle)?;
-        self.to_end(|_| async move { file.extend(size).await }).await
+        self.to_end(|files| async move { files.with_room(async || file.extend(size).await).await }).await
     }
 
     /// Where data or a hole begins at or behind an offset; `None` if there is none before the end.

@@ -38,7 +38,7 @@ use weft_wire::files::{Answer, AttributeChanges, FileError, HoldMode, NameIn, Op
 
 /// Bytes are reserved by multiples of this, and as many again as the file has, up to so many.
 pub(crate) const RESERVED_STEP: u64 = 256 << 10;
-const RESERVED_AHEAD: u64 = 1 << 30;
+const RESERVED_AHEAD: u64 = 256 << 20;
 
 /// Bytes that are zeroed or given back by one call, whatever they hold. In what lies further out data are
 /// looked for first: most of it may be holes, more than all drives can hold.
@@ -109,6 +109,11 @@ pub(crate) struct OpenFile<S> {
     pub(crate) untold: Untold,
     /// Up to where bytes may be written without asking. None before it was asked.
     pub(crate) reserved: Cell<Option<u64>>,
+    /// Up to where this session has asked to write: less than what is reserved where another one had asked
+    /// for more before. A quota counts it (F16).
+    room: Cell<u64>,
+    /// Nothing is asked for ahead any more: a quota had no room for it.
+    is_tight: Cell<bool>,
     /// Bytes behind the size and below this may be anything.
     pub(crate) leavings: Cell<u64>,
 }
@@ -217,6 +222,8 @@ impl<S: Shards> OpenFile<S> {
             told_size: Cell::new(attributes.size),
             untold: Untold::default(),
             reserved: Cell::new(reserved),
+            room: Cell::new(reserved.unwrap_or(0)),
+            is_tight: Cell::new(false),
             leavings: Cell::new(0),
         })
     }
@@ -345,6 +352,7 @@ impl<S: Shards> OpenFile<S> {
         self.told_size.set(size);
         self.untold.clear();
         self.reserved.set(None);
+        self.room.set(0);
         self.leavings.set(0);
         self.contest.begin();
     }
@@ -583,9 +591,8 @@ impl<S: Shards> OpenFile<S> {
 
     /// Whether bytes may be taken at once: their place is reserved, and nothing shows before them.
     fn has_place(&self, offset: u64, end: u64) -> bool {
-        let reserved = self.reserved.get();
-        let is_reserved = reserved.is_some_and(|reserved| end <= reserved)
-            || (reserved.is_some() && mutated(Mutation::WriteUnreserved));
+        let is_reserved =
+            self.may_write_to(end) || (self.reserved.get().is_some() && mutated(Mutation::WriteUnreserved));
         let (size, leavings) = (self.size.get(), self.leavings.get());
         let is_free = end <= size || !self.moves_end.get();
         is_reserved && is_free && (offset <= size || leavings <= size || mutated(Mutation::LeavingsSeen))
@@ -625,9 +632,9 @@ impl<S: Shards> OpenFile<S> {
         }
         self.tell_owner().await?;
         self.settle_part(offset, end).await?;
-        if end <= self.size.get() && self.reserved.get().is_some_and(|reserved| end <= reserved) {
+        if end <= self.size.get() && self.may_write_to(end) {
             let written = self.data.write(offset, bufs).await;
-            if end > self.size.get() || self.reserved.get().is_some_and(|reserved| end > reserved) {
+            if end > self.size.get() || !self.may_write_to(end) {
                 // It was made shorter meanwhile: what was written lies behind the end.
                 let _turn = self.turn.lock().await;
                 self.reserve(end).await?;
@@ -863,23 +870,30 @@ impl<S: Shards> OpenFile<S> {
         self.names.change(self.inode, changes, b"").await
     }
 
+    /// Whether bytes up to an end are reserved for this session.
+    pub(crate) fn may_write_to(&self, end: u64) -> bool {
+        self.reserved.get().is_some() && end <= self.room.get()
+    }
+
     /// Has bytes up to an end reserved, and learns what may lie behind the size.
     pub(crate) async fn reserve(&self, end: u64) -> Result<(), FsError> {
-        if self.reserved.get().is_some_and(|reserved| end <= reserved) {
+        if self.may_write_to(end) {
             return Ok(());
         }
-        let ahead = self.size.get().min(RESERVED_AHEAD);
-        let wish = match end {
-            0 => 0,
-            end => (end + ahead).next_multiple_of(RESERVED_STEP).min(self.data.size_max()),
+        // What the file has counts anyway.
+        let (size, most) = (self.size.get(), self.data.size_max());
+        let least = if end == 0 { 0 } else { end.max(size).next_multiple_of(BLOCK) };
+        let wish = match end > size && !self.is_tight.get() {
+            false => least,
+            true => (least + size.min(RESERVED_AHEAD)).next_multiple_of(RESERVED_STEP).min(most),
         };
         if mutated(Mutation::WriteUnreserved) && self.reserved.get().is_some() {
             return Ok(());
         }
         let (before, wish) = match self.move_end(Operation::Reserve(self.inode, wish)).await {
             // Less than a step, or nothing ahead of what is written now, may be left of a quota.
-            Err(error) if error.refusal() == Some(FileError::OverQuota) => {
-                let least = end.next_multiple_of(BLOCK);
+            Err(error) if error.refusal() == Some(FileError::OverQuota) && least < wish => {
+                self.is_tight.set(true);
                 (self.move_end(Operation::Reserve(self.inode, least)).await?, least)
             }
             moved => (moved?, wish),
@@ -888,6 +902,7 @@ impl<S: Shards> OpenFile<S> {
             self.leavings.set(before);
         }
         self.reserved.set(Some(before.max(wish)));
+        self.room.set(wish);
         Ok(())
     }
 
@@ -911,6 +926,19 @@ impl<S: Shards> OpenFile<S> {
         Ok(())
     }
 
+    /// Lets go of what was asked for ahead: a quota counts it, and others may need it (F16).
+    pub(crate) async fn give_room_back(&self) -> Result<(), FsError> {
+        let _turn = self.turn.lock().await;
+        let whole = self.size.get().next_multiple_of(BLOCK);
+        if self.room.get() > whole {
+            self.is_tight.set(true);
+            // From now on nothing is written behind this.
+            self.room.set(whole);
+            self.move_end(Operation::Reserve(self.inode, whole)).await?;
+        }
+        Ok(())
+    }
+
     /// Gives back what lies behind the size.
     pub(crate) async fn give_space_back(&self) -> Result<(), FsError> {
         self.reserve(0).await?;
@@ -929,6 +957,7 @@ impl<S: Shards> OpenFile<S> {
             }
             self.move_end(Operation::Unreserve(self.inode, whole)).await?;
             self.reserved.set(Some(whole));
+            self.room.set(whole);
         }
         // Nothing lies behind what is reserved: a block that the end cuts may be there.
         self.leavings.set(if mutated(Mutation::ZeroesUnreserved) { whole } else { whole.min(reserved) });

@@ -202,6 +202,16 @@ impl<S: Shards> OpenFiles<S> {
         self.use_file(opened.await?, mode).await
     }
 
+    /// Has all files let go of the room that they have asked for ahead.
+    pub(crate) async fn give_room_back(&self) {
+        let files: Vec<_> = self.listed.borrow().values().cloned().collect();
+        for given in join_all(files.iter().map(|file| file.give_room_back())).await {
+            if let Err(error) = given {
+                tracing::debug!(error = %error, "a file keeps the room that it has asked for ahead");
+            }
+        }
+    }
+
     /// Makes a file by an operation that leaves it open to write, with bytes reserved up to an offset.
     pub(crate) async fn create(
         &self,

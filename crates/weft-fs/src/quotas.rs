@@ -13,7 +13,8 @@ pub struct QuotaReport {
     pub of: QuotaOf,
     /// What its inodes use: files up to their ends.
     pub used: QuotaAmount,
-    /// Bytes that open files have reserved beyond their ends. They count as long as the files are open.
+    /// Bytes beyond the ends of files that their writers have asked for. They count as long as the files are
+    /// open to write.
     pub reserved: u64,
     /// What may be used.
     pub limit: QuotaAmount,

@@ -201,7 +201,7 @@ impl<S: Shards> OpenFile<S> {
         mark(Path::WrittenBeside);
         note(&self.contest.used);
         note(&self.contest.written);
-        if self.reserved.get().is_none_or(|reserved| end > reserved) {
+        if !self.may_write_to(end) {
             let _turn = self.turn.lock().await;
             self.reserve(end).await?;
         }

@@ -135,6 +135,9 @@ impl Pass {
                 }
                 self.locks(tables, inode);
             }
+            Some(KeyParts::Room(inode)) => {
+                self.owner(tables, "room to write", inode, |kind| kind == FileKind::Regular);
+            }
             Some(KeyParts::Held(inode, _)) if inode == tables.whole() => {}
             Some(KeyParts::Held(inode, _)) => self.owner(tables, "a hold", inode, |_| true),
             Some(KeyParts::Session(session)) => {

@@ -108,7 +108,8 @@ pub(crate) fn inode_of(key: &Key) -> Option<InodeNumber> {
         | KeyParts::Xattr(inode, ..)
         | KeyParts::Orphan(inode)
         | KeyParts::Held(inode, _)
-        | KeyParts::Lock(inode, ..) => Some(inode),
+        | KeyParts::Lock(inode, ..)
+        | KeyParts::Room(inode) => Some(inode),
         _ => None,
     }
 }

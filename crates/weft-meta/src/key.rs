@@ -44,6 +44,8 @@ pub enum Table {
     Quota = 16,
     /// By user or group and shard: what this shard, the first one, has given to the other one.
     Budget = 17,
+    /// By inode: up to where its writers may write what a quota limits (F16).
+    Room = 18,
 }
 
 /// A key: at most [`Key::BYTES_MAX`] bytes.
@@ -71,6 +73,7 @@ pub enum KeyParts<'a> {
     Over(u16),
     Quota(QuotaOf),
     Budget(QuotaOf, u16),
+    Room(InodeNumber),
 }
 
 impl Key {
@@ -182,6 +185,11 @@ impl Key {
         Key::of(Table::Budget, &[quota_number(of)], &[&shard.to_be_bytes()])
     }
 
+    /// Up to where the writers of an inode may write.
+    pub(crate) fn room(inode: InodeNumber) -> Key {
+        Key::of(Table::Room, &[inode.0], &[])
+    }
+
     /// The first key that a lock of an inode can have.
     pub fn first_lock(inode: InodeNumber) -> Key {
         Key::of(Table::Lock, &[inode.0], &[])
@@ -253,6 +261,7 @@ impl Key {
             }
             n if n == Table::Over as u8 => is_last.then_some(KeyParts::Over(u16::try_from(first).ok()?)),
             n if n == Table::Quota as u8 => is_last.then_some(KeyParts::Quota(quota_of(first)?)),
+            n if n == Table::Room as u8 => is_last.then_some(KeyParts::Room(inode)),
             n if n == Table::Budget as u8 => {
                 Some(KeyParts::Budget(quota_of(first)?, u16::from_be_bytes(rest.try_into().ok()?)))
             }
@@ -326,6 +335,7 @@ mod tests {
             (Key::over(17), KeyParts::Over(17)),
             (Key::quota(quota), KeyParts::Quota(quota)),
             (Key::budget(quota, 21), KeyParts::Budget(quota, 21)),
+            (Key::room(inode), KeyParts::Room(inode)),
         ];
         assert!(keys.is_sorted_by(|a, b| a.0 < b.0));
         for (key, parts) in &keys {

@@ -321,7 +321,7 @@ pub(crate) fn check_value(key: &Key, value: &[u8]) -> Result<(), DecodeError> {
         },
         KeyParts::Orphan(_) => Decoder::new(value).finish(),
         KeyParts::Held(..) => decode_hold(value).map(drop),
-        KeyParts::Transactions | KeyParts::Over(_) => decode_number(value).map(drop),
+        KeyParts::Transactions | KeyParts::Over(_) | KeyParts::Room(_) => decode_number(value).map(drop),
         KeyParts::Committed(..) => Ok(()),
         KeyParts::Prepared(..) => Prepared::decode(value).map(drop),
         KeyParts::Lock(_, _, owner, start) => decode_lock(owner, start, value).map(drop),

@@ -426,6 +426,7 @@ impl<M: Medium> Shard<M> {
             let mut changes = Vec::with_capacity(over.len());
             for (key, value) in over.into_iter().take(PURGED_ITEMS) {
                 changes.extend(changed_by_writer(&tables, key, value));
+                changes.extend(room_of_writer(&tables, key, &is_over));
                 changes.push(Change::Delete(key.clone()));
             }
             (changes, is_all)
@@ -578,6 +579,15 @@ fn changed_by_writer(tables: &Tables, key: &Key, value: &Value) -> Option<Change
     Some(Change::Put(Key::inode(inode), found.encode()))
 }
 
+/// What becomes of the room to write when the hold of a session that is over is forgotten: it goes, unless
+/// others write the inode.
+fn room_of_writer(tables: &Tables, key: &Key, is_over: impl Fn(SessionId) -> bool) -> Option<Change> {
+    let Some(KeyParts::Held(inode, session)) = key.parts() else { return None };
+    let lives = |holder: SessionId| holder != session && !is_over(holder);
+    let is_written = tables.holders(inode).any(|(holder, mode)| mode.writes() && lives(holder));
+    (tables.room(inode) > 0 && !is_written).then(|| Change::Delete(Key::room(inode)))
+}
+
 /// Whether an inode has no name, and never gets one: who gives it one has to have it open.
 fn is_orphan(tables: &Tables, inode: InodeNumber) -> bool {
     tables.get(&Key::orphan(inode)).is_some() && (!tables.is_held(inode) || mutated(Mutation::HoldForgotten))
@@ -593,6 +603,7 @@ fn purge(tables: &Tables, inode: InodeNumber) -> (Vec<Change>, bool) {
     let is_last = keys.len() < PURGED_ITEMS;
     if is_last {
         keys.extend(tables.part(inode).map(|_| Key::part(inode, 0)));
+        keys.extend(Some(Key::room(inode)).filter(|room| tables.get(room).is_some()));
         keys.extend([Key::inode(inode), Key::orphan(inode)]);
     }
     (keys.into_iter().map(Change::Delete).collect(), is_last)

@@ -38,32 +38,53 @@ impl Tables {
 
     fn put(&mut self, key: Key, value: Value) {
         let table = key.bytes()[0];
-        if table == Table::Inode as u8 {
-            self.usage.add(&Inode::decode(&value).expect("values are checked"));
-        }
-        match self.items.insert(key, value) {
-            Some(before) => self.forget_use(table, &before),
-            None => *self.counts.entry(table).or_default() += 1,
-        }
-    }
-
-    /// An item of this table is there no more.
-    fn forget_use(&mut self, table: u8, value: &Value) {
-        if table == Table::Inode as u8 {
-            self.usage.remove(&Inode::decode(value).expect("values are checked"));
+        self.replace(&key, Some(&value));
+        if self.items.insert(key, value).is_none() {
+            *self.counts.entry(table).or_default() += 1;
         }
     }
 
     fn remove(&mut self, key: &Key) {
-        let Some(before) = self.items.remove(key) else { return };
-        let table = key.bytes()[0];
-        self.forget_use(table, &before);
-        if let Some(count) = self.counts.get_mut(&table) {
+        self.replace(key, None);
+        if self.items.remove(key).is_some()
+            && let Some(count) = self.counts.get_mut(&key.bytes()[0])
+        {
             *count -= 1;
         }
     }
 
-    /// What counts against a quota in this shard: files up to where bytes are reserved.
+    /// Counts what is used, as an item is about to get another value or to go.
+    fn replace(&mut self, key: &Key, value: Option<&Value>) {
+        let decode = |value: &Value| Inode::decode(value).expect("values are checked");
+        let (inode, is_room) = match key.bytes()[0] {
+            n if n == Table::Inode as u8 => (key.parts(), false),
+            n if n == Table::Room as u8 => (key.parts(), true),
+            _ => return,
+        };
+        let Some(KeyParts::Inode(inode) | KeyParts::Room(inode)) = inode else { return };
+        let (before, room) = (self.items.get(&Key::inode(inode)).map(decode), self.room(inode));
+        let after = match is_room {
+            true => (before, value.map_or(0, |value| decode_number(value).expect("values are checked"))),
+            false => (value.map(decode), room),
+        };
+        if let Some(before) = before {
+            self.usage.remove(&before, room);
+        }
+        if let (Some(inode), room) = after {
+            self.usage.add(&inode, room);
+        }
+    }
+
+    /// Up to where the writers of an inode may write, if a quota limits it; otherwise 0.
+    pub(crate) fn room(&self, inode: InodeNumber) -> u64 {
+        if self.count_of(Table::Room) == 0 {
+            return 0;
+        }
+        self.get(&Key::room(inode)).map_or(0, |value| decode_number(value).expect("values are checked"))
+    }
+
+    /// What counts against a quota in this shard: files up to their ends, or to where their
+    /// writers may write.
     pub fn charged(&self, of: QuotaOf) -> QuotaAmount {
         self.usage.of(of).charged()
     }

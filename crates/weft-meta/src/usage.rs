@@ -11,19 +11,17 @@ pub(crate) struct Counted {
     inodes: u64,
     /// Bytes of data up to the ends of files, in whole blocks. Sparse files may add up to more than 64 bits.
     used: u128,
-    /// Likewise, up to where bytes are reserved.
+    /// Likewise, up to where writers may write.
     charged: u128,
 }
 
 impl Counted {
-    /// What the inode alone uses.
-    fn one(inode: &Inode) -> Counted {
+    /// What the inode alone uses, whose writers may write up to `room`.
+    fn one(inode: &Inode, room: u64) -> Counted {
         let whole = |bytes: u64| u128::from(bytes).next_multiple_of(BLOCK_SIZE as u128);
         let size = inode.attributes.size;
         match inode.attributes.kind {
-            FileKind::Regular => {
-                Counted { inodes: 1, used: whole(size), charged: whole(size.max(inode.reserved_end)) }
-            }
+            FileKind::Regular => Counted { inodes: 1, used: whole(size), charged: whole(size.max(room)) },
             _ => Counted { inodes: 1, used: 0, charged: 0 },
         }
     }
@@ -45,9 +43,9 @@ pub(crate) fn owners(inode: &Inode) -> [QuotaOf; 2] {
     [of(QuotaKind::User, inode.attributes.uid), of(QuotaKind::Group, inode.attributes.gid)]
 }
 
-/// What an inode counts against a limit.
-pub(crate) fn charge(inode: &Inode) -> QuotaAmount {
-    Counted::one(inode).charged()
+/// What an inode counts against a limit, whose writers may write up to `room`.
+pub(crate) fn charge(inode: &Inode, room: u64) -> QuotaAmount {
+    Counted::one(inode, room).charged()
 }
 
 /// What all inodes use.
@@ -55,9 +53,9 @@ pub(crate) fn charge(inode: &Inode) -> QuotaAmount {
 pub(crate) struct Usage(BTreeMap<QuotaOf, Counted>);
 
 impl Usage {
-    /// An inode is there from now on.
-    pub(crate) fn add(&mut self, inode: &Inode) {
-        let one = Counted::one(inode);
+    /// An inode is there from now on, whose writers may write up to `room`.
+    pub(crate) fn add(&mut self, inode: &Inode, room: u64) {
+        let one = Counted::one(inode, room);
         for of in owners(inode) {
             let counted = self.0.entry(of).or_default();
             counted.inodes += one.inodes;
@@ -67,8 +65,8 @@ impl Usage {
     }
 
     /// An inode that was added as it is here is there no more.
-    pub(crate) fn remove(&mut self, inode: &Inode) {
-        let one = Counted::one(inode);
+    pub(crate) fn remove(&mut self, inode: &Inode, room: u64) {
+        let one = Counted::one(inode, room);
         for of in owners(inode) {
             let Some(counted) = self.0.get_mut(&of) else { continue };
             counted.inodes -= one.inodes;

@@ -30,6 +30,9 @@ impl Draft<'_> {
             (_, HoldMode::Shared) if !self.may_share(inode) => return Err(FileError::NotPermitted),
             _ => {}
         }
+        if !mode.writes() {
+            self.take_room(inode);
+        }
         self.put_hold(inode, mode);
         Ok(Answer::Attributes(self.seen(&found)))
     }
@@ -75,6 +78,7 @@ impl Draft<'_> {
             false => self.change(inode, changes)?,
         };
         self.drop_locks(inode);
+        self.take_room(inode);
         self.delete(Key::held(inode, self.session));
         Ok(changed)
     }
@@ -122,6 +126,7 @@ impl Draft<'_> {
         let before = inode.reserved_end;
         inode.reserved_end = choose(before, end);
         self.put_inode(&mut inode);
+        self.give_room(&inode, choose(self.tables.room(inode.attributes.inode), end).min(end));
         Ok(Answer::Reserved(before))
     }
 }

@@ -26,6 +26,7 @@ impl Draft<'_> {
             _ => return Err(FileError::Invalid),
         }
         let inode = self.create_reserved(at, made, reserved_end)?;
+        self.give_room(&inode, reserved_end);
         self.put_hold(inode.attributes.inode, HoldMode::Write);
         Ok(Answer::Attributes(inode.attributes))
     }

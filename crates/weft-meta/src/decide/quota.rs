@@ -1,9 +1,10 @@
 //! Quotas: what a change adds to what users and groups use, and whether they may use that much (F16).
 
 use super::draft::Draft;
+use crate::change::Change;
 use crate::foreign::Need;
 use crate::key::{Key, KeyParts};
-use crate::record::{Inode, Value};
+use crate::record::{Inode, Value, decode_number, encode_number};
 use crate::usage::{charge, owners};
 use std::collections::{BTreeMap, BTreeSet};
 use weft_rules::{Mutation, mutated};
@@ -70,28 +71,70 @@ impl Draft<'_> {
 
     /// What the changed inodes counted before and count now, by whose they are.
     fn uses(&self) -> BTreeMap<QuotaOf, (QuotaAmount, QuotaAmount)> {
-        let inodes: BTreeSet<&Key> = self.changes.iter().map(|change| change.key()).collect();
-        let inodes = inodes.into_iter().filter(|key| matches!(key.parts(), Some(KeyParts::Inode(_))));
+        let changed = self.changes.iter().filter_map(|change| match change.key().parts() {
+            Some(KeyParts::Inode(inode) | KeyParts::Room(inode)) => Some(inode),
+            _ => None,
+        });
         let mut uses = BTreeMap::<QuotaOf, (QuotaAmount, QuotaAmount)>::new();
         let decode = |value: Value| Inode::decode(&value).expect("values are checked");
-        for key in inodes {
-            let before = match self.foreign.items.get(key) {
+        for inode in changed.collect::<BTreeSet<_>>() {
+            let key = Key::inode(inode);
+            let before = match self.foreign.items.get(&key) {
                 Some(item) => item.clone(),
-                None => self.tables.get(key).cloned(),
+                None => self.tables.get(&key).cloned(),
             };
             if let Some(before) = before.map(decode) {
                 for of in owners(&before) {
                     let uses = uses.entry(of).or_default();
-                    uses.0 = uses.0.plus(charge(&before));
+                    uses.0 = uses.0.plus(charge(&before, self.tables.room(inode)));
                 }
             }
-            if let Some(after) = self.get(key).map(decode) {
+            if let Some(after) = self.get(&key).map(decode) {
                 for of in owners(&after) {
                     let uses = uses.entry(of).or_default();
-                    uses.1 = uses.1.plus(charge(&after));
+                    uses.1 = uses.1.plus(charge(&after, self.room(inode)));
                 }
             }
         }
         uses
+    }
+
+    /// Up to where the writers of an inode may write.
+    fn room(&self, inode: InodeNumber) -> u64 {
+        let key = Key::room(inode);
+        let changed = self.changes.iter().rev().find(|change| *change.key() == key);
+        match changed {
+            Some(Change::Put(_, value)) => decode_number(value).expect("values are checked"),
+            Some(Change::Delete(_)) => 0,
+            None => self.tables.room(inode),
+        }
+    }
+
+    /// The session may write an inode up to an end from now on, which counts where a quota limits it. It may
+    /// be less than before, if no other session writes it.
+    pub(super) fn give_room(&mut self, inode: &Inode, end: u64) {
+        let number = inode.attributes.inode;
+        let is_limited = || owners(inode).into_iter().any(|of| self.tables.quota(of).is_some());
+        if !self.tables.has_quotas() || !is_limited() {
+            return;
+        }
+        let end = match self.is_written_by_others(number) {
+            true => end.max(self.tables.room(number)),
+            false => end,
+        };
+        if end != self.tables.room(number) {
+            self.put(Key::room(number), encode_number(end));
+        }
+    }
+
+    /// The session does not write an inode any more.
+    pub(super) fn take_room(&mut self, inode: InodeNumber) {
+        if self.tables.room(inode) > 0 && !self.is_written_by_others(inode) {
+            self.delete(Key::room(inode));
+        }
+    }
+
+    fn is_written_by_others(&self, inode: InodeNumber) -> bool {
+        self.tables.holders(inode).any(|(holder, mode)| holder != self.session && mode.writes())
     }
 }

@@ -144,11 +144,17 @@ impl Limit {
     /// What is counted is there.
     fn check_counters(&self) -> Result<(), String> {
         let mut there = QuotaAmount::default();
-        for (key, value) in self.scene.items() {
-            let Some(KeyParts::Inode(_)) = key.parts() else { continue };
-            let inode = Inode::decode(&value).map_err(|error| error.to_string())?;
+        let items = self.scene.items();
+        let room = |inode| match items.iter().find(|(key, _)| key.parts() == Some(KeyParts::Room(inode))) {
+            Some((_, room)) => u64::from_le_bytes(room[..].try_into().expect("a number")),
+            None => 0,
+        };
+        for (key, value) in &items {
+            let Some(KeyParts::Inode(inode)) = key.parts() else { continue };
+            let room = room(inode);
+            let inode = Inode::decode(value).map_err(|error| error.to_string())?;
             if inode.attributes.uid == USER {
-                let end = inode.attributes.size.max(inode.reserved_end);
+                let end = inode.attributes.size.max(room);
                 let bytes = end.next_multiple_of(BLOCK_SIZE as u64);
                 there = there.plus(QuotaAmount { bytes, inodes: 1 });
             }
@@ -187,16 +193,16 @@ impl User {
         self.home = self.client.make_directory(InodeNumber::ROOT, name).await?;
         while !self.limit.scene.is_ending() {
             let file = self.files.iter().nth(random_below(self.files.len().max(1) as u64) as usize);
-            let file = file.map(|(name, file)| (*name, file.inode, file.size.max(file.reserved)));
+            let file = file.map(|(name, file)| (*name, *file));
             match (random_below(8), file) {
                 (0 | 1, _) | (_, None) => drop(self.make(random_below(8)).await?),
-                (2..=4, Some((name, inode, blocks))) => {
-                    let more = (blocks + 1 + random_below(8)).min(FILE_BLOCKS);
+                (2..=4, Some((name, File { inode, size, reserved }))) => {
+                    let more = (size.max(reserved) + 1 + random_below(8)).min(FILE_BLOCKS);
                     self.reserve(name, inode, more).await?;
                 }
-                (5, Some((name, inode, blocks))) => self.cut(name, inode, random_below(blocks + 1)).await?,
-                (6, Some((name, inode, _))) => self.resize(name, inode, random_below(FILE_BLOCKS)).await?,
-                (_, Some((name, inode, _))) => self.remove(name, inode).await?,
+                (5, Some((name, file))) => self.cut(name, file.inode, random_below(file.size + 1)).await?,
+                (6, Some((name, file))) => self.resize(name, file.inode, random_below(FILE_BLOCKS)).await?,
+                (_, Some((name, file))) => self.remove(name, file.inode).await?,
             }
             self.limit.look();
             sleep(Duration::from_micros(random_below(2_000))).await;

@@ -475,15 +475,11 @@ impl Operation {
                 encode_time(e.u8(32).u64(inode.0).u64(*size), *time);
             }
             Operation::SetLayout(inode, layout) => drop(e.u8(33).u64(inode.0).bytes(layout)),
-            Operation::SetQuota(inode, of, limit) => {
-                of.encode(e.u8(36).u64(inode.0));
-                limit.encode(e);
-            }
             of_server => of_server.encode_of_server(e),
         }
     }
 
-    /// What is about the server of a shard.
+    /// What is about a shard as a whole.
     fn encode_of_server(&self, e: &mut Encoder) {
         match self {
             Operation::Recalls => drop(e.u8(21)),
@@ -496,6 +492,10 @@ impl Operation {
             Operation::Across(number, after) => drop(e.u8(34).u64(*number).u64(after.0)),
             Operation::NamesOf(inodes) => encode_inodes(e.u8(35), inodes),
             Operation::Quotas(from) => from.encode(e.u8(37)),
+            Operation::SetQuota(inode, of, limit) => {
+                of.encode(e.u8(36).u64(inode.0));
+                limit.encode(e);
+            }
             other => unreachable!("{other:?} is about the tables of a shard"),
         }
     }

@@ -126,7 +126,8 @@ pub struct QuotaUse {
     pub of: QuotaOf,
     /// What the shard's inodes use: files up to their ends.
     pub used: QuotaAmount,
-    /// Bytes that open files have reserved beyond their ends (F8). They count as long as the files are open.
+    /// Bytes beyond the ends of files that their writers have asked for. They count as long as the files are
+    /// open to write.
     pub reserved: u64,
     /// What may be used in all shards.
     pub limit: QuotaAmount,
