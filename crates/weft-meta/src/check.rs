@@ -8,6 +8,7 @@ use crate::finding::TableFinding;
 use crate::key::{Key, KeyParts, Table};
 use crate::record::{Entry, Inode, Value};
 use crate::tables::Tables;
+use crate::usage::Usage;
 use std::collections::{BTreeMap, BTreeSet};
 use weft_types::limits::FILE_OPERATIONS_MAX;
 use weft_types::{Attributes, FileKind, InodeNumber, SessionId};
@@ -17,7 +18,7 @@ use weft_wire::files::{FileLock, LockMode, LockOwner, NameAcross};
 const COUNTED_AT_ONCE: u64 = 32_768;
 
 /// The tables that are read, in this order: names before what has them.
-const ORDER: [Table; 10] = [
+const ORDER: [Table; 11] = [
     Table::Entry,
     Table::Inode,
     Table::Orphan,
@@ -26,6 +27,7 @@ const ORDER: [Table; 10] = [
     Table::Xattr,
     Table::Lock,
     Table::Held,
+    Table::Room,
     Table::Session,
     Table::Answer,
 ];
@@ -35,6 +37,12 @@ const ORDER: [Table; 10] = [
 pub fn check_tables(tables: &Tables) -> Vec<TableFinding> {
     let mut check = Pass::default();
     while !check.step(tables, usize::MAX) {}
+    let mut used = Usage::default();
+    for (_, value) in tables.of(Table::Inode) {
+        let inode = Inode::decode(value).expect("values are checked");
+        used.add(&inode, tables.room(inode.attributes.inode));
+    }
+    check.findings.extend(used.differs(tables.usage()).map(TableFinding::Used));
     check.findings
 }
 
@@ -136,7 +144,9 @@ impl Pass {
                 self.locks(tables, inode);
             }
             Some(KeyParts::Room(inode)) => {
-                self.owner(tables, "room to write", inode, |kind| kind == FileKind::Regular);
+                if !tables.holders(inode).any(|(_, mode)| mode.writes()) {
+                    self.findings.push(TableFinding::NoOwner { what: "room to write", inode });
+                }
             }
             Some(KeyParts::Held(inode, _)) if inode == tables.whole() => {}
             Some(KeyParts::Held(inode, _)) => self.owner(tables, "a hold", inode, |_| true),

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use weft_types::{FileKind, InodeNumber};
+use weft_wire::files::{QuotaKind, QuotaOf};
 
 /// Something in the tables that contradicts something else.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,6 +75,8 @@ pub enum TableFinding {
         /// Whether it is to be purged.
         is_listed: bool,
     },
+    /// What is counted of a user or group is not what is there (F16).
+    Used(QuotaOf),
     /// An inode may be made again: its number is not below those that are reserved.
     NotReserved {
         /// The inode.
@@ -114,7 +117,7 @@ impl TableFinding {
             TableFinding::OtherHash { directory, .. } | TableFinding::Counted { directory, .. } => {
                 Some(*directory)
             }
-            TableFinding::Answers { .. } => None,
+            TableFinding::Answers { .. } | TableFinding::Used(_) => None,
         }
     }
 }
@@ -158,6 +161,13 @@ impl fmt::Display for TableFinding {
             }
             TableFinding::NotReserved { inode } => write!(f, "inode {inode} may be made again"),
             TableFinding::Answers { session, kept } => write!(f, "session {session} has {kept} answers kept"),
+            TableFinding::Used(QuotaOf { kind, id }) => {
+                let kind = match kind {
+                    QuotaKind::User => "user",
+                    QuotaKind::Group => "group",
+                };
+                write!(f, "what is counted of {kind} {id} is not what is there")
+            }
             TableFinding::Locks { inode } => write!(f, "two locks of inode {inode} exclude each other"),
             TableFinding::Pieces { inode } => write!(f, "a value of inode {inode} is not whole"),
         }

@@ -83,6 +83,12 @@ impl Usage {
         self.0.get(&of).copied().unwrap_or_default()
     }
 
+    /// The first one that another count has otherwise.
+    pub(crate) fn differs(&self, other: &Usage) -> Option<QuotaOf> {
+        let all = self.0.keys().chain(other.0.keys());
+        all.copied().find(|of| self.of(*of) != other.of(*of))
+    }
+
     /// Those of which something is used, from one on, in their order.
     pub(crate) fn from(&self, from: QuotaOf) -> impl Iterator<Item = QuotaOf> {
         self.0.range(from..).map(|(of, _)| *of)

@@ -26,8 +26,8 @@ impl Draft<'_> {
             _ => return Err(FileError::Invalid),
         }
         let inode = self.create_reserved(at, made, reserved_end)?;
-        self.give_room(&inode, reserved_end);
         self.put_hold(inode.attributes.inode, HoldMode::Write);
+        self.give_room(&inode, reserved_end);
         Ok(Answer::Attributes(inode.attributes))
     }
 

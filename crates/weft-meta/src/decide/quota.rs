@@ -4,7 +4,7 @@ use super::draft::Draft;
 use crate::change::Change;
 use crate::foreign::Need;
 use crate::key::{Key, KeyParts};
-use crate::record::{Inode, Value, decode_number, encode_number};
+use crate::record::{Inode, Value, decode_hold, decode_number, encode_number};
 use crate::usage::{charge, owners};
 use std::collections::{BTreeMap, BTreeSet};
 use weft_rules::{Mutation, mutated};
@@ -111,11 +111,12 @@ impl Draft<'_> {
     }
 
     /// The session may write an inode up to an end from now on, which counts where a quota limits it. It may
-    /// be less than before, if no other session writes it.
+    /// be less than before, if no other session writes it. Of one that does not hold the inode, what it has
+    /// written counts with the size.
     pub(super) fn give_room(&mut self, inode: &Inode, end: u64) {
         let number = inode.attributes.inode;
         let is_limited = || owners(inode).into_iter().any(|of| self.tables.quota(of).is_some());
-        if !self.tables.has_quotas() || !is_limited() {
+        if !self.tables.has_quotas() || !is_limited() || !self.is_writer(number) {
             return;
         }
         let end = match self.is_written_by_others(number) {
@@ -132,6 +133,11 @@ impl Draft<'_> {
         if self.tables.room(inode) > 0 && !self.is_written_by_others(inode) {
             self.delete(Key::room(inode));
         }
+    }
+
+    fn is_writer(&self, inode: InodeNumber) -> bool {
+        let held = self.get(&Key::held(inode, self.session));
+        held.is_some_and(|held| decode_hold(&held).expect("values are checked").writes())
     }
 
     fn is_written_by_others(&self, inode: InodeNumber) -> bool {
