@@ -24,7 +24,7 @@ pub struct QuotaReport {
 
 impl Mount {
     /// The shards that have inodes, the first one last.
-    fn shards_of_quotas(&self) -> impl Iterator<Item = u16> + use<> {
+    pub fn shards_of_quotas(&self) -> impl Iterator<Item = u16> + use<> {
         let shards = if self.is_spread() { self.shards() } else { 1 };
         (0..shards).rev()
     }

@@ -5,6 +5,7 @@
 
 use crate::bed::Bed;
 use crate::mounts::{Died, Station};
+use crate::refusals::Refusals;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -54,8 +55,8 @@ pub struct Habits {
     pub think: Duration,
     /// How long a mount lives, at most.
     pub lives: Duration,
-    /// Whether the drives may be full at times.
-    pub may_fill: bool,
+    /// What they may be refused.
+    pub refusals: Refusals,
 }
 
 /// The users of some mounts, and what the files may hold.
@@ -144,7 +145,7 @@ impl FilesClient {
             kept: RefCell::default(),
             home: Cell::new(InodeNumber::ROOT),
         });
-        if habits.may_fill {
+        if habits.refusals.full {
             // What is lost for want of space is not lost silently.
             client.stations.iter().for_each(|station| station.keep_nothing_back());
         }
@@ -259,7 +260,7 @@ impl FilesClient {
             Ok(Err(error)) => error,
         };
         match error.refusal() {
-            Some(FileError::NoSpace) if self.habits.may_fill => return Ok(None),
+            Some(error) if self.habits.refusals.say(error) => return Ok(None),
             Some(FileError::NotFound) => return Ok(None),
             _ => {}
         }

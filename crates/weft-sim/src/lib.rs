@@ -19,6 +19,7 @@ mod minimise;
 mod mounts;
 mod names;
 mod plan;
+mod refusals;
 mod run;
 mod soak;
 mod tree_deeds;

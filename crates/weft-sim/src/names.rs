@@ -5,6 +5,7 @@
 use crate::bed::Bed;
 use crate::check::tables;
 use crate::clients::client_host;
+use crate::refusals::Refusals;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
@@ -16,7 +17,7 @@ use weft_rt::sim;
 use weft_rt::sync::join_all;
 use weft_rt::{now, random_below, random_u64, sleep, spawn, timeout};
 use weft_types::{FileKind, InodeNumber, SessionId};
-use weft_wire::files::{Answer, FileError, NameIn, NewInode, Operation, XattrMode};
+use weft_wire::files::{Answer, NameIn, NewInode, Operation, XattrMode};
 
 /// Operations under way when a session ends, and bytes of each.
 const FLOOD: usize = 40;
@@ -36,8 +37,8 @@ pub struct Names {
     patience: Duration,
     /// How long a client rests between two operations, at most.
     think: Duration,
-    /// Whether the drives may be full at times.
-    may_fill: bool,
+    /// What clients may be refused.
+    refusals: Refusals,
     is_over: Cell<bool>,
     found: RefCell<Option<String>>,
     running: Cell<usize>,
@@ -48,7 +49,7 @@ impl Names {
     pub fn start(
         bed: &Rc<Bed>,
         file_system: &'static str,
-        (patience, think, may_fill): (Duration, Duration, bool),
+        (patience, think, refusals): (Duration, Duration, Refusals),
         hosts: std::ops::Range<usize>,
     ) -> Rc<Names> {
         let (is_over, found, running) = (Cell::new(false), RefCell::new(None), Cell::new(hosts.len()));
@@ -57,7 +58,7 @@ impl Names {
             file_system,
             patience,
             think,
-            may_fill,
+            refusals,
             is_over,
             found,
             running,
@@ -133,7 +134,7 @@ async fn live(names: &Rc<Names>, n: usize) -> Result<(), String> {
         let made = NewInode { kind, mode: 0o755, umask: 0, uid: 0, gid: 0, device: 0, target };
         let home = match mounted.ask(Operation::Create(at, made)).await {
             Ok(Answer::Attributes(home)) => home.inode,
-            Ok(Answer::Failed(FileError::NoSpace)) if names.may_fill => {
+            Ok(Answer::Failed(error)) if names.refusals.say(error) => {
                 mounted.files.detach().await;
                 if names.is_over.get() {
                     break;
@@ -165,13 +166,18 @@ async fn live(names: &Rc<Names>, n: usize) -> Result<(), String> {
     Ok(())
 }
 
+/// Whether an operation may use more than there was.
+fn may_use(operation: &Operation) -> bool {
+    operation.grows() || matches!(operation, Operation::Change(..) | Operation::Reserve(..))
+}
+
 /// Some operations, each judged. Whether the session has held.
 async fn work(names: &Names, mounted: &Mounted, home: InodeNumber) -> Result<bool, String> {
     let mut model = FileModel::below(home);
     for _ in 0..10 + random_below(40) {
         let operation = model.any_operation(&mut random_below);
         match mounted.ask(operation.clone()).await {
-            Ok(Answer::Failed(FileError::NoSpace)) if names.may_fill && operation.grows() => {}
+            Ok(Answer::Failed(error)) if names.refusals.say(error) && may_use(&operation) => {}
             Ok(answer) => model.judge_beside_purges(&operation, &answer)?,
             Err(FsError::SessionOver { .. }) => return Ok(false),
             Err(error) => return Err(error.to_string()),

@@ -7,6 +7,7 @@ use crate::dice::Dice;
 use crate::faults::{Planned, Scene, draw};
 use std::time::Duration;
 use weft_types::Durations;
+use weft_wire::files::QuotaAmount;
 
 /// Faults per run, at least and at most, and a few beside them.
 const FAULTS: (u64, u64) = (10, 16);
@@ -24,6 +25,9 @@ const TREES_ONCE_IN: u64 = 2;
 /// In how many runs with a file system its directories lie in several shards, and how many these are.
 const SPREAD_ONCE_IN: u64 = 2;
 const SPREAD_OVER: u32 = 3;
+
+/// In how many runs with a file system one of its users has a quota.
+const QUOTA_ONCE_IN: u64 = 3;
 
 /// How many mounts these are, at least and at most.
 const TREE_MOUNTS: (usize, usize) = (2, 3);
@@ -62,6 +66,8 @@ pub struct Plan {
     pub trees: usize,
     /// Shards of the file system; with several, its directories lie in all of them.
     pub shards: u32,
+    /// What a user may use of the file system, if that is limited.
+    pub quota: Option<QuotaAmount>,
     /// How many lanes each of these clients has.
     pub lanes: Vec<usize>,
     /// How clients behave.
@@ -139,8 +145,24 @@ impl Plan {
             false => 0,
         };
         let shards = if filers > 0 && dice.once_in(SPREAD_ONCE_IN) { SPREAD_OVER } else { 1 };
+        let quota = (filers > 0 && dice.once_in(QUOTA_ONCE_IN))
+            .then(|| QuotaAmount { bytes: (16 << 10) << dice.below(8), inodes: 2 << dice.below(6) });
         let lanes = lanes_of;
-        Plan { seed, shape, rates, sharers, loners, filers, trees, shards, lanes, habits, faults, calm_cut }
+        Plan {
+            seed,
+            shape,
+            rates,
+            sharers,
+            loners,
+            filers,
+            trees,
+            shards,
+            quota,
+            lanes,
+            habits,
+            faults,
+            calm_cut,
+        }
     }
 
     /// The same run with only these of its faults, each over so many times sooner: as in `3,7/4,9`.

@@ -13,6 +13,7 @@ use crate::files::{self, FilesClient};
 use crate::filler::{FILLER, FILLER_BYTES};
 use crate::names::Names;
 use crate::plan::Plan;
+use crate::refusals::Refusals;
 use crate::trees::{self, TreesClient};
 use crate::workload::INODE_BLOCKS;
 use std::cell::{Cell, RefCell};
@@ -246,13 +247,14 @@ impl Users {
     /// Starts them, on the hosts of the clients from this one on.
     fn start(plan: &Plan, bed: &Rc<Bed>, first: usize) -> Users {
         let count = if plan.filers > 0 { NAMERS } else { 0 };
-        let may_fill = plan.faults.iter().any(|planned| matches!(planned.fault, Fault::Full { .. }));
-        let names = Names::start(bed, FILES, (NAMES_PATIENCE, NAMES_THINK, may_fill), first..first + count);
+        let full = plan.faults.iter().any(|planned| matches!(planned.fault, Fault::Full { .. }));
+        let refusals = Refusals { full, quota: plan.quota.is_some() };
+        let names = Names::start(bed, FILES, (NAMES_PATIENCE, NAMES_THINK, refusals), first..first + count);
         let (patience, think, lives) = (NAMES_PATIENCE, NAMES_THINK, MOUNT_LIVES);
-        let habits = files::Habits { mounts: MOUNTS, patience, think, lives, may_fill };
+        let habits = files::Habits { mounts: MOUNTS, patience, think, lives, refusals };
         let files = (count > 0).then(|| FilesClient::start(bed, FILES, habits, first + count));
         let (mounts, think, silence) = (plan.trees, TREES_THINK, TREES_SILENCE);
-        let habits = trees::Habits { mounts, patience, think, lives, silence, may_fill };
+        let habits = trees::Habits { mounts, patience, think, lives, silence, refusals };
         let host = first + count + MOUNTS;
         let trees = (plan.trees > 0).then(|| TreesClient::start(bed, FILES, habits, host));
         Users { names, files, trees }
@@ -321,6 +323,9 @@ async fn start(plan: &Plan) -> Rc<Bed> {
     }
     if plan.filers > 0 {
         bed.create_file_system_of(plan.shards, FILES, bed.shape.copies, 2).await;
+        if let Some(limit) = plan.quota {
+            tables::limit(&bed, FILES, limit).await;
+        }
     }
     if plan.faults.iter().any(|p| matches!(p.fault, Fault::Full { .. })) {
         bed.create_volume_of(FILLER, FILLER_BYTES, bed.shape.copies, 1, true).await;

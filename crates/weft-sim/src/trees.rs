@@ -7,6 +7,7 @@
 use crate::bed::{Bed, manager_host, second_manager_host};
 use crate::files::FORGOTTEN_WITHIN;
 use crate::mounts::{Died, Station};
+use crate::refusals::Refusals;
 use crate::tree_deeds::{
     LOCKED_BYTES, Picks, any_by_handle, any_new, entries_of, handle_used, is_change, name_of, one_of, perform,
 };
@@ -55,8 +56,8 @@ pub struct Habits {
     pub lives: Duration,
     /// How long a mount is cut off, at most.
     pub silence: Duration,
-    /// Whether the drives may be full at times.
-    pub may_fill: bool,
+    /// What they may be refused.
+    pub refusals: Refusals,
 }
 
 /// The users of some mounts, and what the tree may be.
@@ -332,9 +333,9 @@ impl TreesClient {
             }
             Err(Died) => return Err(End::Died),
             Ok(Err(error)) => match error.refusal() {
-                Some(FileError::NoSpace) if self.habits.may_fill => {
+                Some(error) if self.habits.refusals.say(error) => {
                     self.history.borrow_mut().give_up(call);
-                    return Ok((call, Answer::Failed(FileError::NoSpace)));
+                    return Ok((call, Answer::Failed(error)));
                 }
                 Some(refused) => Answer::Failed(refused),
                 None => return Err(self.why_failed(n, life, &error).await),
@@ -504,7 +505,7 @@ impl TreesClient {
                     return Ok(());
                 }
                 Err(Died) => return Err(End::Died),
-                Ok(Err(error)) if error.refusal() == Some(FileError::NoSpace) && self.habits.may_fill => {}
+                Ok(Err(error)) if error.refusal().is_some_and(|why| self.habits.refusals.say(why)) => {}
                 Ok(Err(error)) => return Err(self.why_failed(n, life, &error).await),
             }
             sleep(self.habits.think).await;

@@ -7,13 +7,19 @@ use std::time::Duration;
 use weft_client::{AttachMode, Fabric};
 use weft_fs::Mount;
 use weft_rt::{sleep, timeout};
-use weft_wire::files::TableCheck;
+use weft_wire::files::{QuotaAmount, QuotaKind, QuotaOf, TableCheck};
 
 /// How long one question may take: nothing is wrong any more.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Virtual time in which a shard is checked.
 const WITHIN: Duration = Duration::from_secs(60);
+
+/// The number of the table of inodes, as `weft-meta` has it.
+const INODES: u8 = 4;
+
+/// How often it is looked whether inodes are counted right: while some are purged, it never seems so.
+const COUNTED_AT_MOST: u32 = 50;
 
 /// How often it is asked how a check stands.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
@@ -38,6 +44,7 @@ async fn check_shards(bed: &Rc<Bed>, file_system: &str) -> Result<(), String> {
     if let Some(finding) = checked.findings.first() {
         return Err(format!("{}, and {} in all", finding.text, checked.found));
     }
+    counted(&mount).await?;
     let data = mount.check_data(|_| ()).await.map_err(|error| format!("data are not checked: {error}"))?;
     let shards = mount.shards();
     mount.detach().await;
@@ -57,6 +64,43 @@ async fn mount(bed: &Rc<Bed>, file_system: &str) -> Mount {
         }
         sleep(LOOK_EVERY).await;
     }
+}
+
+/// Limits what a user may use, one of those that tests of names make files for.
+pub async fn limit(bed: &Rc<Bed>, file_system: &str, limit: QuotaAmount) {
+    let fabric = loop {
+        if let Ok(fabric) = Fabric::connect(&bed.managers(), "admin").await {
+            break fabric;
+        }
+        sleep(LOOK_EVERY).await;
+    };
+    let mount = Mount::attach(&fabric, file_system, AttachMode::Shared, PATIENCE).await;
+    let mount = mount.expect("the file system was made");
+    mount.set_quota(QuotaOf { kind: QuotaKind::User, id: 1 }, limit).await.expect("nothing is wrong yet");
+    mount.detach().await;
+}
+
+/// Users and groups together have as many inodes as the shards have.
+async fn counted(mount: &Mount) -> Result<(), String> {
+    let failed = |error| format!("quotas are not read: {error}");
+    let last = QuotaOf { kind: QuotaKind::Group, id: u32::MAX };
+    let mut seen = (0, 0, 0);
+    for _ in 0..COUNTED_AT_MOST {
+        let mut inodes = 0;
+        for shard in mount.shards_of_quotas() {
+            let state = mount.state_of_shard(shard).await.map_err(failed)?;
+            inodes += state.tables.iter().filter(|(table, _)| *table == INODES).map(|(_, n)| n).sum::<u64>();
+        }
+        let quotas = mount.quotas(QuotaOf::FIRST, last).await.map_err(failed)?;
+        let of = |kind| quotas.iter().filter(|q| q.of.kind == kind).map(|q| q.used.inodes).sum::<u64>();
+        seen = (inodes, of(QuotaKind::User), of(QuotaKind::Group));
+        if seen.0 == seen.1 && seen.1 == seen.2 {
+            return Ok(());
+        }
+        // Some are purged meanwhile.
+        sleep(Duration::from_millis(200)).await;
+    }
+    Err(format!("{} inodes are there, {} are counted of users and {} of groups", seen.0, seen.1, seen.2))
 }
 
 /// What a check that is over says.

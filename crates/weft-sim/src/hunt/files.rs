@@ -3,6 +3,7 @@
 
 use super::files_stage::{FILES, FilesStage};
 use crate::files::{FilesClient, Habits};
+use crate::refusals::Refusals;
 use std::time::Duration;
 use weft_rt::{random_below, sleep};
 
@@ -11,7 +12,7 @@ const HABITS: Habits = Habits {
     patience: Duration::from_secs(30),
     think: Duration::from_millis(1),
     lives: Duration::from_millis(1_000),
-    may_fill: false,
+    refusals: Refusals { full: false, quota: false },
 };
 
 /// Runs it to its end, with one mount at a time.

@@ -3,6 +3,7 @@
 
 use super::files_stage::{FILES, FilesStage, PATIENCE};
 use crate::names::Names;
+use crate::refusals::Refusals;
 use std::time::Duration;
 use weft_rt::{random_below, sleep};
 
@@ -15,7 +16,7 @@ const THINK: Duration = Duration::from_millis(2);
 /// What is wrong.
 pub async fn run() -> Result<(), String> {
     let stage = FilesStage::set_to_last().await;
-    let names = Names::start(&stage.bed, FILES, (PATIENCE, THINK, false), 0..3);
+    let names = Names::start(&stage.bed, FILES, (PATIENCE, THINK, Refusals::default()), 0..3);
     for _ in 0..2 + random_below(3) {
         sleep(Duration::from_millis(50 + random_below(400))).await;
         stage.trouble_a_node(400, 3).await;

@@ -2,6 +2,7 @@
 //! operations (F1, F4, F9, F11), while mounts die and lose their sessions and nodes die and are cut off.
 
 use super::files_stage::{FILES, FilesStage};
+use crate::refusals::Refusals;
 use crate::trees::{Habits, TreesClient};
 use std::time::Duration;
 use weft_rt::{random_below, sleep};
@@ -32,7 +33,7 @@ async fn run_on(stage: FilesStage) -> Result<(), String> {
         think: Duration::from_millis(1),
         lives: Duration::from_millis([600, 3_000, 20_000][random_below(3) as usize]),
         silence: Duration::from_millis(1_200),
-        may_fill: false,
+        refusals: Refusals { full: false, quota: false },
     };
     let client = TreesClient::start(&stage.bed, FILES, habits, 0);
     for _ in 0..2 + random_below(4) {
