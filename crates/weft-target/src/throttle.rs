@@ -15,8 +15,10 @@
 
 use hdrhistogram::Histogram;
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::time::Duration;
-use weft_rt::{Instant, now, sleep_until};
+use weft_rt::sync::Notify;
+use weft_rt::{Instant, now, timeout};
 
 /// By how much background work may raise the 99th percentile of clients' requests.
 const TOLERANCE: f64 = 2.0;
@@ -69,6 +71,9 @@ const QUIET_HOLDS: Duration = Duration::from_secs(300);
 /// besides.
 pub(crate) const PEER_WAIT: Duration = Duration::from_millis(200);
 
+/// The longest pause between two pieces, however long pieces last: copies that are missing are a danger too.
+const PAUSE_MOST: Duration = Duration::from_secs(2);
+
 /// What a piece of background work does: kinds differ widely in how long they last.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Work {
@@ -97,8 +102,13 @@ pub(crate) struct Throttle {
     /// Pieces of work that have begun, and that run.
     begun: Cell<u64>,
     running: Cell<u32>,
-    /// When the next piece may begin.
-    next: Cell<Instant>,
+    /// Who waits for a turn, the first one first, and how many have come so far.
+    queue: RefCell<VecDeque<u64>>,
+    came: Cell<u64>,
+    /// The first of them is another one now.
+    moved: Notify,
+    /// Which piece was the last one that had its turn, and when that was.
+    last: Cell<(Instant, Work)>,
     /// How long a piece of each kind lasts, smoothed.
     lasts: [Cell<Duration>; 4],
     share: Cell<f64>,
@@ -130,7 +140,10 @@ impl Default for Throttle {
             counted_since: Cell::new(Instant::from_nanos(0)),
             begun: Cell::new(0),
             running: Cell::new(0),
-            next: Cell::new(Instant::from_nanos(0)),
+            queue: RefCell::default(),
+            came: Cell::new(0),
+            moved: Notify::default(),
+            last: Cell::new((Instant::from_nanos(0), Work::Compare)),
             lasts: [const { Cell::new(PIECE_AT_FIRST) }; 4],
             share: Cell::new(SHARE_MIN),
             sharers: Cell::new(1),
@@ -141,6 +154,28 @@ impl Default for Throttle {
                 quiet_before: histogram(),
             }),
         }
+    }
+}
+
+/// A place among those who wait for a turn, as long as it lives.
+struct Place<'a> {
+    throttle: &'a Throttle,
+    number: u64,
+}
+
+impl Place<'_> {
+    fn behind_all(throttle: &Throttle) -> Place<'_> {
+        let number = throttle.came.get();
+        throttle.came.set(number + 1);
+        throttle.queue.borrow_mut().push_back(number);
+        Place { throttle, number }
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.throttle.queue.borrow_mut().retain(|number| *number != self.number);
+        self.throttle.moved.notify_all();
     }
 }
 
@@ -175,17 +210,28 @@ impl Throttle {
         if !self.clients_are_there() {
             return;
         }
-        // Turns are given out one behind the other, so that many who wait do not start together.
-        let asked = now();
-        let start = self.next.get().max(asked);
-        let end = start.min(asked + patience);
-        // Whoever goes before its turn does not hold up those who wait for theirs.
-        if start == end {
-            self.next.set(start + self.lasts[work as usize].get().div_f64(self.own_share()));
+        // Turns are given one behind the other, so that many who wait do not start together. When the first
+        // one may go is found anew each time: what a piece took while all stood still is soon forgotten.
+        let place = Place::behind_all(self);
+        let gives_up = now() + patience;
+        while self.clients_are_there() && now() < gives_up {
+            let is_first = self.queue.borrow().front() == Some(&place.number);
+            let due = self.next();
+            if is_first && now() >= due {
+                self.last.set((now(), work));
+                return;
+            }
+            let looks = now() + PRESENCE;
+            let looks = if is_first { looks.min(due) } else { looks };
+            let _ = timeout(looks.min(gives_up) - now(), self.moved.notified()).await;
         }
-        while now() < end && self.clients_are_there() {
-            sleep_until(end.min(now() + PRESENCE)).await;
-        }
+        // It goes before its turn, and does not hold up those who wait for theirs.
+    }
+
+    /// When the next piece may begin.
+    fn next(&self) -> Instant {
+        let (began, work) = self.last.get();
+        began + self.lasts[work as usize].get().div_f64(self.own_share()).min(PAUSE_MOST)
     }
 
     /// Whether a client asked for something a moment ago.
@@ -289,10 +335,14 @@ impl Drop for Piece<'_> {
         let throttle = self.throttle;
         throttle.running.set(throttle.running.get() - 1);
         throttle.attentive_until.set(now() + ATTENTION);
-        // An eighth of the newest: smooth over a few dozen pieces, quick to follow a drive that slows down.
+        // An eighth of the newest: smooth over a few dozen pieces, quick to follow a drive that slows down. A half
+        // of one that lasted much less: those before it were held up.
         let lasts = &throttle.lasts[self.work as usize];
-        let most = PIECE_MOST.max(lasts.get() * PIECE_MOST_TIMES);
-        lasts.set((lasts.get() * 7 + self.start.elapsed().min(most)) / 8);
+        let took = self.start.elapsed().min(PIECE_MOST.max(lasts.get() * PIECE_MOST_TIMES));
+        lasts.set(match took * PIECE_MOST_TIMES < lasts.get() {
+            true => (lasts.get() + took) / 2,
+            false => (lasts.get() * 7 + took) / 8,
+        });
     }
 }
 
@@ -392,6 +442,33 @@ mod tests {
             throttle.share.get()
         });
         assert_eq!(share, SHARE_MIN);
+    }
+
+    #[test]
+    fn a_time_in_which_all_stood_still_is_soon_forgotten() {
+        let done = Sim::new(1).block_on(async {
+            let throttle = Rc::new(Throttle::default());
+            let lasts = Duration::from_secs(60);
+            let serving = spawn(client(throttle.clone(), Duration::from_micros(110), lasts));
+            sleep(Duration::from_millis(1)).await;
+            let (stalls_until, end) = (now() + Duration::from_secs(20), now() + lasts);
+            let done = Rc::new(Cell::new(0));
+            for _ in 0..32 {
+                let (throttle, done) = (throttle.clone(), done.clone());
+                spawn(async move {
+                    while now() < end {
+                        throttle.turn(Work::Copy, Duration::MAX).await;
+                        let _piece = throttle.begin(Work::Copy);
+                        let stalls = now() < stalls_until;
+                        sleep(Duration::from_millis(if stalls { 2_000 } else { 1 })).await;
+                        done.set(done.get() + u32::from(!stalls));
+                    }
+                });
+            }
+            serving.await.unwrap();
+            done.get()
+        });
+        assert!(done > 200, "{done} pieces in 40 seconds");
     }
 
     #[test]
