@@ -29,8 +29,8 @@ pub enum QuotaCommand {
     /// nothing. Limits hold for programs of root, too: they go by whose the files are.
     ///
     /// The limit holds in all shards when the command returns. If it is interrupted or a shard does not
-    /// answer, run it again. All nodes have to run a release that knows quotas: one that does not know them
-    /// does not serve a file system any more that has some.
+    /// answer, run it again. All nodes have to run a release that knows quotas. A node of a release before
+    /// that does not serve a file system that has some.
     #[command(after_long_help = "Examples:\n  weft fs quota set home --user alice --bytes 100GiB\n  \
         weft fs quota set home --group physics --bytes 20TiB --inodes 5000000\n  \
         weft fs quota set home --user 1007 --bytes none")]
@@ -121,7 +121,7 @@ where
     }
 }
 
-/// What somebody uses and may use, for programs.
+/// What a user or group uses and may use, for programs.
 #[derive(Serialize)]
 struct Quota {
     kind: &'static str,

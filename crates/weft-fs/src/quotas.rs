@@ -31,7 +31,7 @@ impl Mount {
 
     /// Limits what a user or group may use of the file system. Durable in all shards once this has returned.
     /// If it fails, some shards may go by the new limit and some by the old one; it can be set again. The
-    /// first shard is told last: only then do the shards hand out what they do not use.
+    /// first shard is asked last: only then do the shards hand out what they do not use.
     ///
     /// # Errors
     /// If a shard does not answer, or its server is of a release that knows no quotas.

@@ -83,7 +83,7 @@ impl Usage {
         self.0.get(&of).copied().unwrap_or_default()
     }
 
-    /// The first one that another count has otherwise.
+    /// The first user or group that another count has otherwise.
     pub(crate) fn differs(&self, other: &Usage) -> Option<QuotaOf> {
         let all = self.0.keys().chain(other.0.keys());
         all.copied().find(|of| self.of(*of) != other.of(*of))

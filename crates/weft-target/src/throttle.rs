@@ -107,7 +107,7 @@ pub(crate) struct Throttle {
     came: Cell<u64>,
     /// The first of them is another one now.
     moved: Notify,
-    /// Which piece was the last one that had its turn, and when that was.
+    /// When the last piece had its turn, and what it did.
     last: Cell<(Instant, Work)>,
     /// How long a piece of each kind lasts, smoothed.
     lasts: [Cell<Duration>; 4],
@@ -336,7 +336,7 @@ impl Drop for Piece<'_> {
         throttle.running.set(throttle.running.get() - 1);
         throttle.attentive_until.set(now() + ATTENTION);
         // An eighth of the newest: smooth over a few dozen pieces, quick to follow a drive that slows down. A half
-        // of one that lasted much less: those before it were held up.
+        // of a piece that lasted much less: those before it were held up.
         let lasts = &throttle.lasts[self.work as usize];
         let took = self.start.elapsed().min(PIECE_MOST.max(lasts.get() * PIECE_MOST_TIMES));
         lasts.set(match took * PIECE_MOST_TIMES < lasts.get() {

@@ -174,7 +174,7 @@ fn a_user_gets_no_more_than_a_quota_on_any_mount() {
 }
 
 #[test]
-fn quotas_of_nobody_and_of_nothing_are_refused() {
+fn quotas_of_unknown_users_and_of_nothing_are_refused() {
     let Some(bed) = with_home("quota-bad") else { return };
     let set = ["fs", "quota", "set", "home"];
     let refused = |words: &[&str], says: &[&str]| bed.weft(&[&set, words].concat()).fails(2, says);

@@ -111,8 +111,8 @@ impl Draft<'_> {
     }
 
     /// The session may write an inode up to an end from now on, which counts where a quota limits it. It may
-    /// be less than before, if no other session writes it. Of one that does not hold the inode, what it has
-    /// written counts with the size.
+    /// be less than before, if no other session writes it. What a session writes that does not hold the inode
+    /// counts with the size.
     pub(super) fn give_room(&mut self, inode: &Inode, end: u64) {
         let number = inode.attributes.inode;
         let is_limited = || owners(inode).into_iter().any(|of| self.tables.quota(of).is_some());

@@ -19,7 +19,7 @@ const WITHIN: Duration = Duration::from_secs(60);
 const INODES: u8 = 4;
 
 /// How often it is looked whether inodes are counted right: while some are purged, it never seems so.
-const COUNTED_AT_MOST: u32 = 50;
+const COUNTS_MOST: u32 = 50;
 
 /// How often it is asked how a check stands.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
@@ -85,7 +85,7 @@ async fn counted(mount: &Mount) -> Result<(), String> {
     let failed = |error| format!("quotas are not read: {error}");
     let last = QuotaOf { kind: QuotaKind::Group, id: u32::MAX };
     let mut seen = (0, 0, 0);
-    for _ in 0..COUNTED_AT_MOST {
+    for _ in 0..COUNTS_MOST {
         let mut inodes = 0;
         for shard in mount.shards_of_quotas() {
             let state = mount.state_of_shard(shard).await.map_err(failed)?;

@@ -90,7 +90,7 @@ pub async fn run() -> Result<(), String> {
 /// Removes what has no name any more.
 async fn purge(scene: Rc<Scene>) {
     let mut rounds = 0;
-    // Some more when nobody works any more.
+    // Some more when all users have ended.
     while rounds < 20 {
         purge_once(&scene).await;
         rounds += u32::from(scene.is_quiet());
@@ -172,7 +172,7 @@ struct File {
     reserved: u64,
 }
 
-/// Somebody who fills a directory of his own.
+/// A user, with a directory.
 struct User {
     limit: Rc<Limit>,
     client: Client,
@@ -315,7 +315,7 @@ impl User {
             self.remove_all().await?;
             purge_once(&self.limit.scene).await;
             if now() >= until {
-                return Err(format!("{:?} are used, and nobody gets the rest", self.limit.used()));
+                return Err(format!("{:?} are used, and the rest is not had", self.limit.used()));
             }
             sleep(Duration::from_millis(100)).await;
         }

@@ -138,7 +138,7 @@ pub struct QuotaUse {
 /// What a shard says of quotas.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct QuotaList {
-    /// Those of which something is used or limited, at most [`QUOTAS_LISTED_MAX`], in their order.
+    /// Those of which something is used or limited, [`QUOTAS_LISTED_MAX`] or fewer, in their order.
     pub quotas: Vec<QuotaUse>,
     /// Whether there are none behind these.
     pub is_end: bool,
