@@ -234,6 +234,10 @@ impl<M: Medium> Shard<M> {
         let inner = self.inner();
         match *ask {
             PeerAsk::Budget { shard, of, held, turn, wanted } => {
+                let is_other = shard != FIRST && shard < inner.transactions.shards();
+                if !is_other || !inner.tables.borrow().is_first() {
+                    return Ok(PeerAnswer::Refused);
+                }
                 self.know_quotas().await?;
                 inner.give(shard, of, (held, turn), wanted).await
             }
