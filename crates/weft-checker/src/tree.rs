@@ -280,6 +280,29 @@ impl TreeHistory {
         self.settle(&[call]);
     }
 
+    /// A call is refused for a reason that the tree knows nothing of, and has not happened.
+    ///
+    /// # Errors
+    /// If others have seen that it has. Then nothing has changed.
+    ///
+    /// # Panics
+    /// If the call has ended before, or never began.
+    pub fn refuse(&mut self, call: u64) -> Result<(), String> {
+        let mut kept = Vec::new();
+        for mut state in self.possible.clone() {
+            match state.done.remove(&call) {
+                Some(Some(done)) if !matches!(done, Expected::Failed(_)) => {}
+                _ => add(&mut kept, state),
+            }
+        }
+        if kept.is_empty() {
+            return Err(format!("{} is refused, and has happened", text(&self.calls[&call].deed)));
+        }
+        self.calls.remove(&call).expect("it has begun, and not ended");
+        self.possible = kept;
+        Ok(())
+    }
+
     /// A mount has died: what was asked of it and not answered may have happened, or happens until
     /// [`TreeHistory::forget`]. Its locks are given back until [`TreeHistory::free`].
     pub fn lose(&mut self, mount: u64) {

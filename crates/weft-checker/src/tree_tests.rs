@@ -248,3 +248,20 @@ fn a_directory_that_was_made_by_a_dead_mount_is_known_once_it_is_seen() {
         "a number is used twice"
     );
 }
+
+#[test]
+fn what_is_refused_has_not_happened() {
+    let mut history = TreeHistory::below(ROOT);
+    let refused = history.begin(1, make("a", FileKind::Regular));
+    history.refuse(refused).expect("it has not been seen");
+    let seen = history.begin(2, find("a"));
+    assert!(history.end(seen, &file(5)).is_err());
+    history.end(seen, &no(FileError::NotFound)).expect("it is not there");
+
+    // Another mount has seen it before the refusal.
+    let refused = history.begin(1, make("b", FileKind::Regular));
+    let seen = history.begin(2, find("b"));
+    history.end(seen, &file(6)).expect("it may have happened");
+    assert!(history.refuse(refused).is_err());
+    history.end(refused, &file(6)).expect("it has happened");
+}

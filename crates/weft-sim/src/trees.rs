@@ -334,7 +334,10 @@ impl TreesClient {
             Err(Died) => return Err(End::Died),
             Ok(Err(error)) => match error.refusal() {
                 Some(error) if self.habits.refusals.say(error) => {
-                    self.history.borrow_mut().give_up(call);
+                    match error {
+                        FileError::OverQuota => self.history.borrow_mut().refuse(call)?,
+                        _ => self.history.borrow_mut().give_up(call),
+                    }
                     return Ok((call, Answer::Failed(error)));
                 }
                 Some(refused) => Answer::Failed(refused),
