@@ -335,11 +335,12 @@ impl Drop for Piece<'_> {
         let throttle = self.throttle;
         throttle.running.set(throttle.running.get() - 1);
         throttle.attentive_until.set(now() + ATTENTION);
-        // An eighth of the newest: smooth over a few dozen pieces, quick to follow a drive that slows down. A half
-        // of a piece that lasted much less: those before it were held up.
+        // An eighth of the newest: smooth over a few dozen pieces, quick to follow a drive that slows down. A half,
+        // where pieces are taken to last long and this one did not: those before it were held up.
         let lasts = &throttle.lasts[self.work as usize];
         let took = self.start.elapsed().min(PIECE_MOST.max(lasts.get() * PIECE_MOST_TIMES));
-        lasts.set(match took * PIECE_MOST_TIMES < lasts.get() {
+        let were_held_up = lasts.get() > PIECE_MOST && took * PIECE_MOST_TIMES < lasts.get();
+        lasts.set(match were_held_up {
             true => (lasts.get() + took) / 2,
             false => (lasts.get() * 7 + took) / 8,
         });
