@@ -78,6 +78,42 @@ pub struct Plan {
     pub calm_cut: Option<CalmCut>,
 }
 
+/// How clients behave.
+fn draw_habits(dice: &mut Dice) -> Habits {
+    let runs = 1 + dice.index(3);
+    // Few blocks, so that clients meet; some next to a stripe unit's end, so that requests span two
+    // objects.
+    let hot_blocks = (0..runs).map(|i| [0, 2, 150, 515][i] + dice.below(2)).collect();
+    Habits {
+        hot_blocks,
+        think: Duration::from_millis(dice.one_of(&[10, 40, 120])),
+        depth: 1 + dice.below(2),
+        patience: dice.one_of(&[Duration::from_secs(2), Duration::from_secs(3600)]),
+    }
+}
+
+/// Whom clients are cut off from at the end, in some runs.
+fn draw_calm_cut(dice: &mut Dice, nodes: usize) -> Option<CalmCut> {
+    dice.once_in(CALM_CUT_ONCE_IN).then(|| {
+        let (to, from) = dice.one_of(&[(true, true), (true, false), (false, true)]);
+        CalmCut { node: dice.index(nodes), clients: 1 + dice.index(2), to, from }
+    })
+}
+
+/// How many mounts change one tree.
+fn draw_trees(dice: &mut Dice) -> usize {
+    match dice.once_in(TREES_ONCE_IN) {
+        true => TREE_MOUNTS.0 + dice.index(TREE_MOUNTS.1 - TREE_MOUNTS.0 + 1),
+        false => 0,
+    }
+}
+
+/// What a user may use, in some runs.
+fn draw_quota(dice: &mut Dice) -> Option<QuotaAmount> {
+    let bytes = |dice: &mut Dice| (16 << 10) << dice.below(8);
+    dice.once_in(QUOTA_ONCE_IN).then(|| QuotaAmount { bytes: bytes(dice), inodes: 2 << dice.below(6) })
+}
+
 impl Plan {
     /// The plan of a seed.
     pub fn of(seed: u64) -> Plan {
@@ -102,16 +138,7 @@ impl Plan {
         let rates = (0..shape.nodes + 1).map(|_| if drifts { rate(&mut dice) } else { 0 }).collect();
         let sharers = 2 + dice.index(2);
         let loners = 2 * dice.index(2);
-        let runs = 1 + dice.index(3);
-        // Few blocks, so that clients meet; some next to a stripe unit's end, so that requests span two
-        // objects.
-        let hot_blocks = (0..runs).map(|i| [0, 2, 150, 515][i] + dice.below(2)).collect();
-        let habits = Habits {
-            hot_blocks,
-            think: Duration::from_millis(dice.one_of(&[10, 40, 120])),
-            depth: 1 + dice.below(2),
-            patience: dice.one_of(&[Duration::from_secs(2), Duration::from_secs(3600)]),
-        };
+        let habits = draw_habits(&mut dice);
         let scene = Scene {
             nodes: shape.nodes,
             drives: shape.drives,
@@ -121,10 +148,7 @@ impl Plan {
         };
         let count = FAULTS.0 + dice.below(FAULTS.1 - FAULTS.0 + 1);
         let mut faults = draw(&mut dice, count as usize, &scene);
-        let calm_cut = dice.once_in(CALM_CUT_ONCE_IN).then(|| {
-            let (to, from) = dice.one_of(&[(true, true), (true, false), (false, true)]);
-            CalmCut { node: dice.index(shape.nodes), clients: 1 + dice.index(2), to, from }
-        });
+        let calm_cut = draw_calm_cut(&mut dice, shape.nodes);
         // Drawn last: a plan of before is the same in all else.
         shape.targets = 1 + dice.index(TARGETS_MAX);
         (shape.drives, shape.parts) = dice.one_of(&[(shape.drives, 1), (2, 2), (4, 2), (4, 4)]);
@@ -140,13 +164,9 @@ impl Plan {
             let struck = faults.iter_mut().filter_map(|planned| planned.fault.drive_mut());
             struck.for_each(|drive| *drive = dice.index(shape.drives));
         }
-        let trees = match filers > 0 && dice.once_in(TREES_ONCE_IN) {
-            true => TREE_MOUNTS.0 + dice.index(TREE_MOUNTS.1 - TREE_MOUNTS.0 + 1),
-            false => 0,
-        };
+        let trees = if filers > 0 { draw_trees(&mut dice) } else { 0 };
         let shards = if filers > 0 && dice.once_in(SPREAD_ONCE_IN) { SPREAD_OVER } else { 1 };
-        let quota = (filers > 0 && dice.once_in(QUOTA_ONCE_IN))
-            .then(|| QuotaAmount { bytes: (16 << 10) << dice.below(8), inodes: 2 << dice.below(6) });
+        let quota = if filers > 0 { draw_quota(&mut dice) } else { None };
         let lanes = lanes_of;
         Plan {
             seed,
