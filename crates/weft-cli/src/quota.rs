@@ -24,8 +24,8 @@ pub enum QuotaCommand {
     ///
     /// A file or directory counts for its owner and for its group. Bytes are those of files up to their ends,
     /// in blocks of 4 KiB: holes count, copies do not. What mounts have asked for ahead counts as long as a
-    /// file is open to write. Who has used up a limit gets "Disk quota exceeded" (EDQUOT) for what would use more;
-    /// reading, overwriting, removing and cutting off go on. A limit below what is used already removes
+    /// file is open to write. Who has used up a limit gets "Disk quota exceeded" (EDQUOT) for what would use
+    /// more; reading, overwriting, removing and cutting off go on. A limit below what is used already removes
     /// nothing. Limits hold for programs of root, too: they go by whose the files are.
     ///
     /// The limit holds in all shards when the command returns. If it is interrupted or a shard does not

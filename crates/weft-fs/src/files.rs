@@ -478,8 +478,8 @@ impl Files {
         }
     }
 
-    /// Does what needs room of a quota. If there is none, what open files have asked for ahead is given back
-    /// first, and it is tried once more (F16).
+    /// Does what needs room of a quota. If it is refused, open files give back what they have asked for
+    /// ahead, and it is tried once more (F16).
     async fn with_room<T>(&self, work: impl AsyncFn() -> Result<T, FsError>) -> Result<T, FsError> {
         match work().await {
             Err(error) if error.refusal() == Some(FileError::OverQuota) => {

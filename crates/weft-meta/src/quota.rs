@@ -4,7 +4,7 @@
 //! Each shard owns its budget: up to which it adds without a question. The first shard owns what it has noted
 //! for each other one, and uses what is left itself. No shard has more than is noted for it: a gift is noted
 //! before it is answered, and what is taken back is logged where it is taken before that. Turns count what
-//! was taken back, so that a gift which arrives late is none any more.
+//! was taken back, so that a gift which arrives late is refused.
 
 use crate::change::Change;
 use crate::error::MetaError;
@@ -129,13 +129,13 @@ pub(crate) struct Quotas {
     taken_back: RefCell<BTreeMap<QuotaOf, Instant>>,
 }
 
-/// No limit where there is none, and nothing where there is one.
+/// `u64::MAX` for each part without a limit, and 0 for each part with one.
 fn unlimited_in(limit: QuotaAmount) -> QuotaAmount {
     let one = |limit: u64| if limit == u64::MAX { u64::MAX } else { 0 };
     QuotaAmount { bytes: one(limit.bytes), inodes: one(limit.inodes) }
 }
 
-/// An amount, with no limit where there is none.
+/// An amount, with `u64::MAX` for each part without a limit.
 fn where_limited(limit: QuotaAmount, amount: QuotaAmount) -> QuotaAmount {
     amount.most(unlimited_in(limit))
 }

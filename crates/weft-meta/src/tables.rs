@@ -30,6 +30,26 @@ pub struct Tables {
     touched: Option<BTreeSet<InodeNumber>>,
 }
 
+/// An item by which it is counted what is used.
+enum Counts {
+    Inode(InodeNumber),
+    Room(InodeNumber),
+}
+
+impl Counts {
+    fn of(key: &Key) -> Option<Counts> {
+        let table = key.bytes()[0];
+        if table != Table::Inode as u8 && table != Table::Room as u8 {
+            return None;
+        }
+        match key.parts() {
+            Some(KeyParts::Inode(inode)) => Some(Counts::Inode(inode)),
+            Some(KeyParts::Room(inode)) => Some(Counts::Room(inode)),
+            _ => None,
+        }
+    }
+}
+
 impl Tables {
     /// Puts an item in that was read from a checkpoint: nothing has changed by it.
     pub(crate) fn load(&mut self, key: Key, value: Value) {
@@ -37,41 +57,40 @@ impl Tables {
     }
 
     fn put(&mut self, key: Key, value: Value) {
-        let table = key.bytes()[0];
-        self.replace(&key, Some(&value));
-        if self.items.insert(key, value).is_none() {
+        let (table, counted) = (key.bytes()[0], Counts::of(&key));
+        let before = self.items.insert(key, value.clone());
+        if before.is_none() {
             *self.counts.entry(table).or_default() += 1;
         }
+        self.count(counted, before.as_ref(), Some(&value));
     }
 
     fn remove(&mut self, key: &Key) {
-        self.replace(key, None);
-        if self.items.remove(key).is_some()
-            && let Some(count) = self.counts.get_mut(&key.bytes()[0])
-        {
+        let Some(before) = self.items.remove(key) else { return };
+        if let Some(count) = self.counts.get_mut(&key.bytes()[0]) {
             *count -= 1;
         }
+        self.count(Counts::of(key), Some(&before), None);
     }
 
-    /// Counts what is used, as an item is about to get another value or to go.
-    fn replace(&mut self, key: &Key, value: Option<&Value>) {
+    /// Counts what is used, after an item has got another value or has gone.
+    fn count(&mut self, counted: Option<Counts>, before: Option<&Value>, after: Option<&Value>) {
         let decode = |value: &Value| Inode::decode(value).expect("values are checked");
-        let (inode, is_room) = match key.bytes()[0] {
-            n if n == Table::Inode as u8 => (key.parts(), false),
-            n if n == Table::Room as u8 => (key.parts(), true),
-            _ => return,
-        };
-        let Some(KeyParts::Inode(inode) | KeyParts::Room(inode)) = inode else { return };
-        let (before, room) = (self.items.get(&Key::inode(inode)).map(decode), self.room(inode));
-        let after = match is_room {
-            true => (before, value.map_or(0, |value| decode_number(value).expect("values are checked"))),
-            false => (value.map(decode), room),
-        };
-        if let Some(before) = before {
-            self.usage.remove(&before, room);
-        }
-        if let (Some(inode), room) = after {
-            self.usage.add(&inode, room);
+        match counted {
+            None => {}
+            Some(Counts::Inode(inode)) => {
+                let room = self.room(inode);
+                before.into_iter().for_each(|before| self.usage.remove(&decode(before), room));
+                after.into_iter().for_each(|after| self.usage.add(&decode(after), room));
+            }
+            Some(Counts::Room(inode)) => {
+                let Some(inode) = self.items.get(&Key::inode(inode)).map(decode) else { return };
+                let room = |value: Option<&Value>| {
+                    value.map_or(0, |value| decode_number(value).expect("values are checked"))
+                };
+                self.usage.remove(&inode, room(before));
+                self.usage.add(&inode, room(after));
+            }
         }
     }
 

@@ -11,7 +11,7 @@ pub(crate) struct Counted {
     inodes: u64,
     /// Bytes of data up to the ends of files, in whole blocks. Sparse files may add up to more than 64 bits.
     used: u128,
-    /// Likewise, up to where writers may write.
+    /// Bytes of data in whole blocks, up to where writers may write.
     charged: u128,
 }
 

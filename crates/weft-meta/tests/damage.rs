@@ -85,10 +85,10 @@ fn later_formats_and_features_are_refused_before_anything_else() {
         assert_eq!(error.await, "the shard has format 2, this release reads up to 1: upgrade the node");
         let medium = formatted().await;
         let error = refusal(&medium, 1, |block| {
-            block[24] |= 8;
+            block[24] |= 16;
             seal(block);
         });
-        assert!(error.await.contains("features 0x8"));
+        assert!(error.await.contains("features 0x10"));
     });
 }
 

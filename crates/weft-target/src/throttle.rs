@@ -211,7 +211,7 @@ impl Throttle {
             return;
         }
         // Turns are given one behind the other, so that many who wait do not start together. When the first
-        // one may go is found anew each time: what a piece took while all stood still is soon forgotten.
+        // of them begins is computed anew each time: a piece that was held up delays the next one only.
         let place = Place::behind_all(self);
         let gives_up = now() + patience;
         while self.clients_are_there() && now() < gives_up {
@@ -335,8 +335,8 @@ impl Drop for Piece<'_> {
         let throttle = self.throttle;
         throttle.running.set(throttle.running.get() - 1);
         throttle.attentive_until.set(now() + ATTENTION);
-        // An eighth of the newest: smooth over a few dozen pieces, quick to follow a drive that slows down. A half,
-        // where pieces are taken to last long and this one did not: those before it were held up.
+        // An eighth of the newest: smooth over a few dozen pieces, quick to follow a drive that slows down. A
+        // half, where pieces are taken to last long and this one did not: those before it were held up.
         let lasts = &throttle.lasts[self.work as usize];
         let took = self.start.elapsed().min(PIECE_MOST.max(lasts.get() * PIECE_MOST_TIMES));
         let were_held_up = lasts.get() > PIECE_MOST && took * PIECE_MOST_TIMES < lasts.get();

@@ -23,7 +23,7 @@ const BUFFER_BYTES: usize = 4 << 20;
 /// Files that one host copies at the same time, at most.
 const THREADS_MOST: usize = 256;
 
-/// How often a file is tried that another copy works on: one that was ended may still be at work on some hosts,
+/// How often a file is tried that another copy works on. A copy that was ended may be at work on some hosts
 /// for a moment.
 const TRIES_OF_TAKEN: usize = 20;
 

@@ -97,7 +97,7 @@ pub enum Scenario {
     Spread,
     /// Likewise, where two directories are moved into each other.
     Moved,
-    /// Likewise, where users may use no more than a limit.
+    /// Shards as in `Spread`, where a user has a quota.
     Quotas,
     /// Operations wait in a metadata shard while their session ends.
     Waiting,

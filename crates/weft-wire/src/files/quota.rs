@@ -53,7 +53,7 @@ impl QuotaOf {
     /// Takes one.
     ///
     /// # Errors
-    /// If the bytes end early, or the kind is none.
+    /// If the bytes end early, or the kind is unknown.
     pub fn decode(d: &mut Decoder<'_>) -> Result<QuotaOf, DecodeError> {
         let n = d.u8()?;
         let kind = QuotaKind::from_u8(n).ok_or(DecodeError::Invalid { field: "quota", value: n.into() })?;
@@ -64,9 +64,10 @@ impl QuotaOf {
 /// Space and inodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QuotaAmount {
-    /// Bytes of data, in whole blocks. Copies do not count, holes do. As a limit, `u64::MAX` is none.
+    /// Bytes of data, in whole blocks. Copies do not count, holes do. As a limit, `u64::MAX` stands for
+    /// no limit.
     pub bytes: u64,
-    /// Inodes. As a limit, `u64::MAX` is none.
+    /// Inodes. As a limit, `u64::MAX` stands for no limit.
     pub inodes: u64,
 }
 
