@@ -608,12 +608,12 @@ impl<S: Shards> OpenFile<S> {
         self.untold.note_write(now());
     }
 
-    /// What lies behind the size that the shard knows was lost.
-    pub(crate) fn end_where_told(&self) {
-        let told = self.told_size.get();
-        if self.size.get() > told {
-            self.size.set(told);
-            self.forget_behind(told);
+    /// Some of what was kept is lost, from an offset on. What the shard does not count ends before it.
+    pub(crate) fn end_before_lost(&self, from: u64) {
+        let end = from.max(self.told_size.get());
+        if self.size.get() > end {
+            self.size.set(end);
+            self.forget_behind(end);
         }
     }
 

@@ -142,26 +142,29 @@ impl<S: Shards> OpenFile<S> {
         let written = self.write_runs(runs).await;
         self.is_flying.set(false);
         self.write_back.update(weight, 0);
-        if let Err(why) = &written {
+        written.map_err(|(from, why)| {
             mark(Path::WriteBackLost);
             tracing::warn!(inode = self.inode.0, error = %why, "written data are lost");
-            self.lost.note(why);
-            self.write_back.lost.note(why);
+            self.lost.note(&why);
+            self.write_back.lost.note(&why);
             if why.refusal() == Some(FileError::NoSpace) {
                 // From now on programs hear of that from their writes, until it is said that there is room.
                 self.write_back.allow(Some(0));
             }
-            self.end_where_told();
-        }
-        written
+            self.end_before_lost(from);
+            why
+        })
     }
 
-    /// Writes all of them, whatever becomes of some.
-    async fn write_runs(&self, runs: Vec<(u64, Buf)>) -> Result<(), FsError> {
+    /// Writes all of them, in their order, whatever becomes of some.
+    ///
+    /// # Errors
+    /// Where the first one lies that is lost, and why.
+    async fn write_runs(&self, runs: Vec<(u64, Buf)>) -> Result<(), (u64, FsError)> {
         let (mut runs, mut written) = (runs.into_iter().peekable(), Ok(()));
         while runs.peek().is_some() {
-            let some = runs.by_ref().take(RUNS_AT_ONCE);
-            for outcome in join_all(some.map(|(offset, run)| self.put(offset, vec![run]))).await {
+            let put = async |(offset, run)| self.put(offset, vec![run]).await.map_err(|why| (offset, why));
+            for outcome in join_all(runs.by_ref().take(RUNS_AT_ONCE).map(put)).await {
                 written = written.and(outcome);
             }
         }
