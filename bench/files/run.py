@@ -32,6 +32,9 @@ DRIVE_BYTES, VOLUME_SIZE, FILE_BYTES = 3 << 30, "512MiB", 512 * load.MIB
 FILES, FILES_QUICK = 4000, 500
 UNPACKED, UNPACKED_QUICK = 20_000, 2_000
 
+# Clients that make names at the same time where shards are counted.
+CLIENTS_OF_SHARDS = 4
+
 # The kernel's switch for FUSE over io_uring, and the lock that those who switch it for a moment hold.
 LANES_SWITCH = pathlib.Path("/sys/module/fuse/parameters/enable_uring")
 LANES_LOCK = pathlib.Path(tempfile.gettempdir()) / "weft-enable-uring.lock"
@@ -282,7 +285,25 @@ def costs(made, options):
             {**row("bytes appended to the log per create and close"), "value": (after[2] - before[2]) * 4096 / files}]
 
 
-SECTIONS = {"library": by_library, "mounts": through_mounts, "data": data, "shared": shared, "io-uring": over_io_uring, "thread": thread,
+def shards(made, options):
+    """Names by the library of clients with a folder each, with one shard and with folders in several; and what the node works for each."""
+    rows, files = [], 2 * options.files
+    for count in 1, 4, 16:
+        words = ["--spread"] if count > 1 else []
+        weft(made, "fs", "create", "wide", "--copies", "2", "--failure-domain", "drive", "--shards", str(count), *words)
+        before = load.processor_s(made["target"])
+        said = json.loads(weft(made, "bench", "names", "wide", "--files", str(files), "--clients", str(CLIENTS_OF_SHARDS), "--json"))
+        worked = load.processor_s(made["target"]) - before
+        weft(made, "fs", "delete", "wide", "--yes")
+        shape = f"{CLIENTS_OF_SHARDS} clients, {count} shard{'s' * (count > 1)}"
+        rows += [row(f"{found['workload']} by the library, {shape}", found["per_second"], p50=found["p50_us"], p99=found["p99_us"])
+                 for found in said["rows"]]
+        # Each file is made, found and removed; lists are few.
+        rows.append({**row(f"processor time of the node for each operation, us, {shape}"), "value": 1e6 * worked / (3 * files * CLIENTS_OF_SHARDS)})
+    return rows
+
+
+SECTIONS = {"library": by_library, "shards": shards, "mounts": through_mounts, "data": data, "shared": shared, "io-uring": over_io_uring, "thread": thread,
             "small": small_files, "costs": costs}
 
 
