@@ -13,7 +13,7 @@ use std::pin::Pin;
 use std::time::Duration;
 use weft_client::ClientError;
 use weft_rt::sync::Mutex;
-use weft_rt::{Instant, now, spawn, timeout};
+use weft_rt::{Instant, now, sleep, spawn, timeout};
 use weft_rules::{Mutation, Path, mark, mutated};
 use weft_types::{InodeNumber, with_causes};
 
@@ -22,6 +22,10 @@ type Attach = Box<dyn Fn() -> Pin<Box<dyn Future<Output = Result<Mount, ClientEr
 
 /// How long a refused attach is not repeated.
 const AGAIN_AFTER: Duration = Duration::from_secs(1);
+
+/// How long it is waited until a file is closed, and how often it is looked.
+const CLOSED_WITHIN: Duration = Duration::from_secs(1);
+const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
 /// A mount in one session after another.
 pub struct LastingFiles {
@@ -109,9 +113,15 @@ impl LastingFiles {
         Err(error)
     }
 
-    /// Whether an inode is open in a session that is over.
-    pub fn has_former(&self, inode: InodeNumber) -> bool {
-        self.former.borrow().iter().any(|files| files.has_handle_of(inode))
+    /// Whether an inode stays open in a session that is over. The kernel says of a file that it is closed a
+    /// moment after the program goes on; so this waits for up to a second.
+    pub async fn has_former(&self, inode: InodeNumber) -> bool {
+        let has_one = || self.former.borrow().iter().any(|files| files.has_handle_of(inode));
+        let from = now();
+        while has_one() && from.elapsed() < CLOSED_WITHIN {
+            sleep(LOOK_AGAIN).await;
+        }
+        has_one()
     }
 
     /// The files in the session in which a handle was opened.

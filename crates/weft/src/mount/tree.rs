@@ -246,7 +246,7 @@ impl Tree for FilesTree {
     }
 
     async fn open(&self, inode: InodeNumber, how: HowToOpen) -> Reply<Opened> {
-        if how.writes && self.files.has_former(inode) {
+        if how.writes && self.files.has_former(inode).await {
             // The kernel would write by this handle what was stored through mappings of the former ones.
             tracing::warn!(%inode, "a file is open from a session that is over: it is not opened to write");
             return Err(Errno(libc::EIO));
