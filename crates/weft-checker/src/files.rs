@@ -420,6 +420,7 @@ impl FileModel {
             Operation::Change(inode, changes) => self.set(*inode, changes),
             // Where data lie is not seen by who only has names.
             Operation::SetLayout(inode, _) => self.set(*inode, &AttributeChanges::default()),
+            Operation::SetProject(inode, _) => self.node(*inode).map(|_| Expected::Done),
             Operation::List { directory, .. } => {
                 Ok(Expected::Listed(self.directory(*directory)?.entries.clone()))
             }

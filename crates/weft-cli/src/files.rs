@@ -210,6 +210,7 @@ fn refusal_hint(error: FileError) -> &'static str {
         FileError::NotEmpty => "pass --recursive to remove all that is in it",
         FileError::Exists => "choose another name, or remove what is there first",
         FileError::NoSpace => "remove something, or add drives and have new files use them: `weft fs grow`",
+        FileError::OtherProject => "copy it there, and remove it here: `weft fs project show`",
         FileError::OverQuota => "remove something, or have the limit raised: `weft fs quota show`",
         FileError::Busy => "`weft session list` shows who has it; use that mount, or mount with --read-only",
         _ => "see the command's --help for what is allowed",

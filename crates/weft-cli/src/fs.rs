@@ -9,6 +9,7 @@ use crate::find::FsFindArgs;
 use crate::layout::LayoutCommand;
 use crate::output::{Output, fields, table_or_note};
 use crate::paint::Paint;
+use crate::project::ProjectCommand;
 use crate::quota::QuotaCommand;
 use crate::shard_load::FsShardsArgs;
 use crate::shards::ShardsCommand;
@@ -86,7 +87,10 @@ pub enum FsCommand {
     /// Show or set over how many drives the data of files are spread
     #[command(subcommand)]
     Layout(LayoutCommand),
-    /// Show or limit how much users and groups use
+    /// Show or set which files are counted together, as a project
+    #[command(subcommand)]
+    Project(ProjectCommand),
+    /// Show or limit how much users, groups, projects and directories use
     #[command(subcommand)]
     Quota(QuotaCommand),
     /// Show which node serves which shard, and what it has to do

@@ -41,6 +41,7 @@ mod pages;
 mod paint;
 mod pool;
 mod progress;
+mod project;
 mod quota;
 mod reference;
 mod removal;
@@ -286,22 +287,15 @@ pub fn run(globals: &Globals, command: Command, engines: &dyn Engines) -> Result
         Command::Volume(VolumeCommand::Export(args)) => {
             block_on(async move { transfer::export(&place, &args, output).await })
         }
-        Command::Fs(FsCommand::Files(command)) => {
-            block_on(async move { files::run(&place, command, output).await })
-        }
-        Command::Fs(FsCommand::Find(args)) => block_on(async move { find::run(&place, &args, output).await }),
-        Command::Fs(FsCommand::Layout(command)) => {
-            block_on(async move { layout::run(&place, command, output).await })
-        }
-        Command::Fs(FsCommand::Quota(command)) => {
-            block_on(async move { quota::run(&place, command, output).await })
-        }
-        Command::Fs(FsCommand::Shards(args)) => {
-            block_on(async move { shard_load::run(&place, args, output).await })
-        }
-        Command::Fs(FsCommand::OfShards(command)) => {
-            block_on(async move { shards::run(&place, command, output).await })
-        }
+        Command::Fs(
+            command @ (FsCommand::Files(_)
+            | FsCommand::Find(_)
+            | FsCommand::Layout(_)
+            | FsCommand::Project(_)
+            | FsCommand::Quota(_)
+            | FsCommand::Shards(_)
+            | FsCommand::OfShards(_)),
+        ) => block_on(async move { run_attached(&place, command, output).await }),
         Command::Ondemand(command) => block_on(async move { ondemand::run(command, output).await }),
         Command::Report(args) => report::report(&args, output),
         Command::Status => block_on(async move { status::status(&place, output).await }),
@@ -311,6 +305,20 @@ pub fn run(globals: &Globals, command: Command, engines: &dyn Engines) -> Result
             let connection = Connection::open(&place).await?;
             ask(&connection, asked, output).await
         }),
+    }
+}
+
+/// Carries out a command that attaches a file system.
+async fn run_attached(place: &FabricPlace, command: FsCommand, output: Output) -> Result<(), CliError> {
+    match command {
+        FsCommand::Files(command) => files::run(place, command, output).await,
+        FsCommand::Find(args) => find::run(place, &args, output).await,
+        FsCommand::Layout(command) => layout::run(place, command, output).await,
+        FsCommand::Project(command) => project::run(place, command, output).await,
+        FsCommand::Quota(command) => quota::run(place, command, output).await,
+        FsCommand::Shards(args) => shard_load::run(place, args, output).await,
+        FsCommand::OfShards(command) => shards::run(place, command, output).await,
+        _ => unreachable!("the manager is asked for it"),
     }
 }
 

@@ -1,17 +1,22 @@
-//! `weft fs quota set|show|report`: how much space and how many inodes users and groups may use.
+//! `weft fs quota set|show|report`: how much space and how many inodes users, groups, projects and
+//! directories may use.
 
 use crate::error::CliError;
-use crate::files::attached;
+use crate::files::{attached, text};
 use crate::locate::FabricPlace;
 use crate::output::{Output, fields, table_or_note};
 use crate::paint::{Paint, Tone};
+use crate::project;
 use crate::size::Size;
 use crate::table::{Cell, Table, row};
 use serde::Serialize;
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
 use std::str::FromStr;
 use uzers::{get_group_by_gid, get_group_by_name, get_user_by_name, get_user_by_uid};
 use weft_client::AttachMode;
-use weft_fs::QuotaReport;
+use weft_fs::{Mount, QuotaReport};
+use weft_types::{FileKind, InodeNumber};
 use weft_wire::files::{QuotaAmount, QuotaKind, QuotaOf};
 
 /// From this part of a limit on, in percent, a user is shown as one who comes near it.
@@ -20,23 +25,34 @@ const NEAR_PERCENT: u64 = 90;
 /// What can be done with quotas
 #[derive(Clone, Debug, clap::Subcommand)]
 pub enum QuotaCommand {
-    /// Limit what a user or a group may use
+    /// Limit what a user, a group, a project or a directory may use
     ///
-    /// A file or directory counts for its owner and for its group. Bytes are those of files up to their ends,
-    /// in blocks of 4 KiB: holes count, copies do not. What mounts have asked for ahead counts as long as a
-    /// file is open to write. Who has used up a limit gets "Disk quota exceeded" (EDQUOT) for what would use
-    /// more; reading, overwriting, removing and cutting off go on. A limit below what is used already removes
-    /// nothing. Limits hold for programs of root, too: they go by whose the files are.
+    /// A file or directory counts for its owner, for its group, and for its project if it has one. Bytes
+    /// are those of files up to their ends, in blocks of 4 KiB: holes count, copies do not. What mounts
+    /// have asked for ahead counts as long as a file is open to write. Who has used up a limit gets "Disk
+    /// quota exceeded" (EDQUOT) for what would use more; reading, overwriting, removing and cutting off
+    /// go on. A limit below what is used already removes nothing. Limits hold for programs of root, too:
+    /// they go by whose the files are.
     ///
     /// The limit holds in all shards when the command returns. If it is interrupted or a shard does not
-    /// answer, run it again. All nodes have to run a release that knows quotas. A node of a release before
-    /// that does not serve a file system that has some.
+    /// answer, run it again.
+    ///
+    /// With --directory all that is in a directory is limited together, whatever owners it has. The
+    /// directory becomes a project with a number of its own, unless it is one already: all that is in it is
+    /// given to the project one by one, and what is made later belongs to it. A directory in it that has a
+    /// limit of its own counts for that only. Files are moved into or out of it by copying, as `mv` does by
+    /// itself.
+    ///
+    /// All nodes have to run a release that knows quotas. A node of a release before that does not serve a
+    /// file system that has some.
     #[command(after_long_help = "Examples:\n  weft fs quota set home --user alice --bytes 100GiB\n  \
         weft fs quota set home --group physics --bytes 20TiB --inodes 5000000\n  \
+        weft fs quota set home --directory /projects/climate --bytes 50TiB\n  \
         weft fs quota set home --user 1007 --bytes none")]
     Set(QuotaSetArgs),
-    /// Show what a user or a group uses, and may use
+    /// Show what a user, a group, a project or a directory uses, and may use
     #[command(after_long_help = "Examples:\n  weft fs quota show home --user alice\n  \
+        weft fs quota show home --directory /projects/climate\n  \
         weft fs quota show home --group physics --json | jq .used_bytes")]
     Show {
         /// The file system's name
@@ -45,7 +61,7 @@ pub enum QuotaCommand {
         #[command(flatten)]
         whose: Whose,
     },
-    /// Show what all users and groups use, and may use
+    /// Show what all users, groups and projects use, and may use
     ///
     /// The shards count this as files come and go: no directory is walked.
     #[command(after_long_help = "Examples:\n  weft fs quota report home\n  \
@@ -54,16 +70,22 @@ pub enum QuotaCommand {
     Report(QuotaReportArgs),
 }
 
-/// A user or a group.
+/// A user, a group, a project or a directory.
 #[derive(Clone, Debug, clap::Args)]
 #[group(required = true, multiple = false)]
 pub struct Whose {
     /// A user: name or number
-    #[arg(long, value_name = "USER")]
+    #[arg(long, value_name = "ID")]
     pub user: Option<String>,
     /// A group: name or number
-    #[arg(long, value_name = "GROUP")]
+    #[arg(long, value_name = "ID")]
     pub group: Option<String>,
+    /// A project: a number, or a name of /etc/projid
+    #[arg(long, value_name = "ID")]
+    pub project: Option<String>,
+    /// A directory with all that is in it
+    #[arg(long, value_name = "PATH")]
+    pub directory: Option<OsString>,
 }
 
 /// Arguments of `weft fs quota set`.
@@ -88,11 +110,14 @@ pub struct QuotaReportArgs {
     /// The file system's name
     pub name: String,
     /// Users only
-    #[arg(long, conflicts_with = "groups")]
+    #[arg(long, conflicts_with_all = ["groups", "projects"])]
     pub users: bool,
     /// Groups only
-    #[arg(long)]
+    #[arg(long, conflicts_with = "projects")]
     pub groups: bool,
+    /// Projects only
+    #[arg(long)]
+    pub projects: bool,
     /// Those only that have a limit
     #[arg(long)]
     pub limited: bool,
@@ -121,13 +146,16 @@ where
     }
 }
 
-/// What a user or group uses and may use, for programs.
+/// What a user, group or project uses and may use, for programs.
 #[derive(Serialize)]
 struct Quota {
     kind: &'static str,
     id: u32,
     /// None if this machine knows no name of that number.
     name: Option<String>,
+    /// The directory that a project begins with. None of a user or group, and where it is not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    directory: Option<String>,
     used_bytes: u64,
     /// Of open files, beyond what they use. Counts as long as they are open.
     reserved_bytes: u64,
@@ -161,10 +189,11 @@ pub(crate) async fn run(place: &FabricPlace, command: QuotaCommand, output: Outp
     match command {
         QuotaCommand::Set(args) => set(place, &args, output).await,
         QuotaCommand::Show { name, whose } => {
-            let of = whose.quota()?;
-            let report =
-                attached((place, &name, AttachMode::ReadOnly), async |mount| Ok(mount.quota(of).await?));
-            let quota = quota(report.await?);
+            let quota = attached((place, &name, AttachMode::ReadOnly), async |mount| {
+                let of = whose.quota(mount).await?;
+                quota(mount, mount.quota(of).await?).await
+            });
+            let quota = quota.await?;
             output.show(&OneQuota { file_system: name, quota }, |one, paint| one_in_words(&one.quota, paint))
         }
         QuotaCommand::Report(args) => report(place, args, output).await,
@@ -172,36 +201,41 @@ pub(crate) async fn run(place: &FabricPlace, command: QuotaCommand, output: Outp
 }
 
 async fn set(place: &FabricPlace, args: &QuotaSetArgs, output: Output) -> Result<(), CliError> {
-    let of = args.whose.quota()?;
-    let report = attached((place, &args.name, AttachMode::Shared), async |mount| {
+    let quota = attached((place, &args.name, AttachMode::Shared), async |mount| {
+        let (of, directory) = match &args.whose.directory {
+            Some(path) => project_of(mount, path.as_bytes()).await?,
+            None => (args.whose.quota(mount).await?, None),
+        };
         let before = mount.quota(of).await?.limit;
         let limit = QuotaAmount {
             bytes: args.bytes.map_or(before.bytes, |most| most.number(|size| size.0)),
             inodes: args.inodes.map_or(before.inodes, |most| most.number(|inodes| inodes)),
         };
-        mount.set_quota(of, limit).await?;
-        Ok(mount.quota(of).await?)
+        mount.set_quota(of, limit, directory).await?;
+        quota(mount, mount.quota(of).await?).await
     });
-    let quota = quota(report.await?);
+    let quota = quota.await?;
     output.show(&OneQuota { file_system: args.name.clone(), quota }, |one, paint| {
         one_in_words(&one.quota, paint)
     })
 }
 
 async fn report(place: &FabricPlace, args: QuotaReportArgs, output: Output) -> Result<(), CliError> {
-    let kinds = match (args.users, args.groups) {
-        (true, _) => QuotaKind::User..=QuotaKind::User,
-        (_, true) => QuotaKind::Group..=QuotaKind::Group,
-        _ => QuotaKind::User..=QuotaKind::Group,
-    };
-    let first = QuotaOf { kind: *kinds.start(), id: 0 };
-    let last = QuotaOf { kind: *kinds.end(), id: u32::MAX };
-    let reports = attached((place, &args.name, AttachMode::ReadOnly), async |mount| {
-        Ok(mount.quotas(first, last).await?)
+    let one =
+        [(args.users, QuotaKind::User), (args.groups, QuotaKind::Group), (args.projects, QuotaKind::Project)];
+    let one = one.into_iter().find(|(is_asked, _)| *is_asked).map(|(_, kind)| kind);
+    let first = QuotaOf { kind: one.unwrap_or(QuotaKind::User), id: 0 };
+    let last = QuotaOf { kind: one.unwrap_or(QuotaKind::Project), id: u32::MAX };
+    let quotas = attached((place, &args.name, AttachMode::ReadOnly), async |mount| {
+        let mut quotas = Vec::new();
+        for report in mount.quotas(first, last).await? {
+            if !args.limited || report.limit != QuotaAmount::UNLIMITED {
+                quotas.push(quota(mount, report).await?);
+            }
+        }
+        Ok(quotas)
     });
-    let reports = reports.await?.into_iter();
-    let reports = reports.filter(|report| !args.limited || report.limit != QuotaAmount::UNLIMITED);
-    let quotas = Quotas { file_system: args.name, quotas: reports.map(quota).collect() };
+    let quotas = Quotas { quotas: quotas.await?, file_system: args.name };
     output.show(&quotas, in_words)
 }
 
@@ -215,16 +249,26 @@ impl<T: Copy> Most<T> {
 }
 
 impl Whose {
-    /// The quota of this user or group.
-    fn quota(&self) -> Result<QuotaOf, CliError> {
-        let (kind, what, text) = match (&self.user, &self.group) {
-            (Some(user), _) => (QuotaKind::User, "user", user),
-            (_, Some(group)) => (QuotaKind::Group, "group", group),
+    /// The quota that is meant.
+    async fn quota(&self, mount: &Mount) -> Result<QuotaOf, CliError> {
+        let (kind, what, text) = match (&self.user, &self.group, &self.project, &self.directory) {
+            (Some(user), ..) => (QuotaKind::User, "user", user),
+            (_, Some(group), ..) => (QuotaKind::Group, "group", group),
+            (_, _, Some(project), _) => return Ok(of_project(project::counted(project)?)),
+            (.., Some(path)) => {
+                return match mount.project(mount.names().find(path.as_bytes(), true).await?.inode).await? {
+                    0 => Err(CliError::Failed {
+                        message: format!("{} belongs to no project", text(path.as_bytes())),
+                        hint: "`weft fs quota set --directory` gives it a limit".into(),
+                    }),
+                    project => Ok(of_project(project)),
+                };
+            }
             _ => unreachable!("one of them is required"),
         };
         let named = || match kind {
             QuotaKind::User => get_user_by_name(text).map(|user| user.uid()),
-            QuotaKind::Group => get_group_by_name(text).map(|group| group.gid()),
+            _ => get_group_by_name(text).map(|group| group.gid()),
         };
         let id = text.parse().ok().or_else(named).ok_or_else(|| CliError::Usage {
             message: format!("this machine knows no {what} '{text}'"),
@@ -234,8 +278,42 @@ impl Whose {
     }
 }
 
-fn quota(report: QuotaReport) -> Quota {
-    let QuotaReport { of: QuotaOf { kind, id }, used, reserved, limit, otherwise_in } = report;
+fn of_project(id: u32) -> QuotaOf {
+    QuotaOf { kind: QuotaKind::Project, id }
+}
+
+/// The project that begins with a directory. If none does, all that is in it is given to a new one.
+async fn project_of(mount: &Mount, path: &[u8]) -> Result<(QuotaOf, Option<InodeNumber>), CliError> {
+    let top = mount.names().find(path, true).await?;
+    if top.kind != FileKind::Directory {
+        return Err(CliError::Failed {
+            message: format!("{} is not a directory", text(path)),
+            hint: "name the directory that it is in".into(),
+        });
+    }
+    let above = mount.names().find(&[path, b"/.."].concat(), true).await?;
+    let (own, of_above) = (mount.project(top.inode).await?, mount.project(above.inode).await?);
+    let begins_here = own != 0 && (own != of_above || above.inode == top.inode);
+    let project = if begins_here { own } else { mount.free_project(top.inode).await? };
+    let of = of_project(project);
+    // The directory is kept with the limit once all that is in it belongs to the project.
+    if mount.quota(of).await?.directory != Some(top.inode) {
+        project::give(mount, &top, project).await?;
+    }
+    Ok((of, Some(top.inode)))
+}
+
+/// A quota for programs, with the path of its directory.
+async fn quota(mount: &Mount, report: QuotaReport) -> Result<Quota, CliError> {
+    let path = match report.directory {
+        Some(directory) => mount.path_of(directory).await?,
+        None => None,
+    };
+    Ok(Quota { directory: path.map(|path| text(&path)), ..without_path(report) })
+}
+
+fn without_path(report: QuotaReport) -> Quota {
+    let QuotaReport { of: QuotaOf { kind, id }, used, reserved, limit, otherwise_in, .. } = report;
     let some = |limit: u64| (limit != u64::MAX).then_some(limit);
     let percent = |used: u64, limit: u64| {
         let part = some(limit)?;
@@ -248,14 +326,17 @@ fn quota(report: QuotaReport) -> Quota {
     let name = match kind {
         QuotaKind::User => get_user_by_uid(id).map(|user| user.name().to_string_lossy().into_owned()),
         QuotaKind::Group => get_group_by_gid(id).map(|group| group.name().to_string_lossy().into_owned()),
+        QuotaKind::Project => project::name(id),
     };
     Quota {
         kind: match kind {
             QuotaKind::User => "user",
             QuotaKind::Group => "group",
+            QuotaKind::Project => "project",
         },
         id,
         name,
+        directory: None,
         used_bytes: used.bytes,
         reserved_bytes: reserved,
         limit_bytes: some(limit.bytes),
@@ -268,7 +349,7 @@ fn quota(report: QuotaReport) -> Quota {
 
 impl Quota {
     fn whose(&self) -> String {
-        self.name.clone().unwrap_or_else(|| self.id.to_string())
+        self.name.clone().or_else(|| self.directory.clone()).unwrap_or_else(|| self.id.to_string())
     }
 
     fn tone(&self) -> Tone {
@@ -309,7 +390,7 @@ fn in_words(quotas: &Quotas, paint: Paint) -> String {
         let percent = quota.used_percent.map_or_else(|| "-".to_owned(), |percent| percent.to_string());
         table.row(row![
             quota.kind,
-            quota.name.as_deref().unwrap_or("-"),
+            quota.name.as_deref().or(quota.directory.as_deref()).unwrap_or("-"),
             &quota.id,
             Size(quota.used_bytes).to_string(),
             limit_in_words(quota.limit_bytes, |bytes| Size(bytes).to_string()),
@@ -359,13 +440,14 @@ mod tests {
             used,
             reserved: 0,
             limit,
+            directory: None,
             otherwise_in: Vec::new(),
         };
         let amount = |bytes, inodes| QuotaAmount { bytes, inodes };
-        assert_eq!(quota(report(amount(50, 9), QuotaAmount::UNLIMITED)).used_percent, None);
-        assert_eq!(quota(report(amount(50, 9), amount(100, 10))).used_percent, Some(90));
-        assert_eq!(quota(report(amount(50, 9), amount(40, u64::MAX))).used_percent, Some(125));
-        assert_eq!(quota(report(amount(0, 0), amount(0, u64::MAX))).used_percent, Some(100));
-        assert_eq!(quota(report(amount(u64::MAX, 1), amount(1, 1))).used_percent, Some(u64::MAX));
+        assert_eq!(without_path(report(amount(50, 9), QuotaAmount::UNLIMITED)).used_percent, None);
+        assert_eq!(without_path(report(amount(50, 9), amount(100, 10))).used_percent, Some(90));
+        assert_eq!(without_path(report(amount(50, 9), amount(40, u64::MAX))).used_percent, Some(125));
+        assert_eq!(without_path(report(amount(0, 0), amount(0, u64::MAX))).used_percent, Some(100));
+        assert_eq!(without_path(report(amount(u64::MAX, 1), amount(1, 1))).used_percent, Some(u64::MAX));
     }
 }

@@ -25,6 +25,7 @@ mod namespace;
 mod open_file;
 mod open_files;
 mod path;
+mod projects;
 mod quotas;
 mod shared;
 mod turns;

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use weft_types::InodeNumber;
 use weft_wire::files::{Answer, FileError, Operation, QuotaAmount, QuotaOf};
 
-/// What a user or group uses of a file system, and may use.
+/// What a user, group or project uses of a file system, and may use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QuotaReport {
     /// Whose it is.
@@ -18,6 +18,8 @@ pub struct QuotaReport {
     pub reserved: u64,
     /// What may be used.
     pub limit: QuotaAmount,
+    /// The directory that a project begins with, if that is known.
+    pub directory: Option<InodeNumber>,
     /// Shards that have another limit: it was not set to its end.
     pub otherwise_in: Vec<u16>,
 }
@@ -29,15 +31,22 @@ impl Mount {
         (0..shards).rev()
     }
 
-    /// Limits what a user or group may use of the file system. Durable in all shards once this has returned.
-    /// If it fails, some shards may go by the new limit and some by the old one; it can be set again. The
-    /// first shard is asked last: only then do the shards hand out what they do not use.
+    /// Limits what a user, group or project may use of the file system. Durable in all shards once this has
+    /// returned. If it fails, some shards may go by the new limit and some by the old one; it can be set
+    /// again. The first shard is asked last: only then do the shards hand out what they do not use.
+    /// `directory`: the one that a project begins with; `None` leaves that as it is.
     ///
     /// # Errors
     /// If a shard does not answer, or its server is of a release that knows no quotas.
-    pub async fn set_quota(&self, of: QuotaOf, limit: QuotaAmount) -> Result<(), FsError> {
+    pub async fn set_quota(
+        &self,
+        of: QuotaOf,
+        limit: QuotaAmount,
+        directory: Option<InodeNumber>,
+    ) -> Result<(), FsError> {
+        let directory = directory.unwrap_or(InodeNumber(0));
         for shard in self.shards_of_quotas() {
-            let operation = Operation::SetQuota(InodeNumber::whole_of(shard), of, limit);
+            let operation = Operation::SetQuota(InodeNumber::whole_of(shard), of, limit, directory);
             match self.ask(shard, operation).await? {
                 Answer::Done => {}
                 Answer::Failed(error) => return Err(refused(error)),
@@ -47,9 +56,9 @@ impl Mount {
         Ok(())
     }
 
-    /// What users and groups use and may use, from the first to the last one, in their order: all of which
-    /// something is used or limited. Shards are asked one after the other, so what moves between users
-    /// meanwhile may be missing or counted twice.
+    /// What users, groups and projects use and may use, from the first to the last one, in their order: all
+    /// of which something is used or limited. Shards are asked one after the other, so what moves between
+    /// users meanwhile may be missing or counted twice.
     ///
     /// # Errors
     /// As [`Mount::set_quota`].
@@ -72,10 +81,13 @@ impl Mount {
                         used: QuotaAmount::default(),
                         reserved: 0,
                         limit: QuotaAmount::UNLIMITED,
+                        directory: None,
                         otherwise_in: Vec::new(),
                     });
                     report.used = report.used.plus(quota.used);
                     report.reserved = report.reserved.saturating_add(quota.reserved);
+                    report.directory =
+                        Some(quota.directory).filter(|found| *found != InodeNumber(0)).or(report.directory);
                     limits.entry(quota.of).or_default().push((shard, quota.limit));
                 }
             }
@@ -90,14 +102,15 @@ impl Mount {
         Ok(reports.into_values().collect())
     }
 
-    /// What one user or group uses and may use.
+    /// What one user, group or project uses and may use.
     ///
     /// # Errors
     /// As [`Mount::quotas`].
     pub async fn quota(&self, of: QuotaOf) -> Result<QuotaReport, FsError> {
         let found = self.quotas(of, of).await?.pop();
         let (used, limit) = (QuotaAmount::default(), QuotaAmount::UNLIMITED);
-        Ok(found.unwrap_or(QuotaReport { of, used, reserved: 0, limit, otherwise_in: Vec::new() }))
+        let (directory, otherwise_in) = (None, Vec::new());
+        Ok(found.unwrap_or(QuotaReport { of, used, reserved: 0, limit, directory, otherwise_in }))
     }
 }
 

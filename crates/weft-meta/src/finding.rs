@@ -165,6 +165,7 @@ impl fmt::Display for TableFinding {
                 let kind = match kind {
                     QuotaKind::User => "user",
                     QuotaKind::Group => "group",
+                    QuotaKind::Project => "project",
                 };
                 write!(f, "what is counted of {kind} {id} is not what is there")
             }

@@ -21,8 +21,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
 use weft_rt::sync::join_all;
-use weft_rt::{Instant, now};
+use weft_rt::{Instant, now, sleep};
 use weft_rules::{Mutation, mutated};
+use weft_types::InodeNumber;
 use weft_types::limits::QUOTAS_LISTED_MAX;
 use weft_wire::files::{Answer, QuotaAmount, QuotaList, QuotaOf, QuotaUse};
 use weft_wire::{DecodeError, Decoder, Encoder};
@@ -33,8 +34,8 @@ const FIRST: u16 = 0;
 /// This part of what is left is given beyond what is wanted, so that a shard seldom asks.
 const SPARE_SHARE: u64 = 8;
 
-/// Budgets of a quota are not taken back again for this long: a program that goes on writing although its
-/// quota is used up does not keep all shards busy.
+/// Budgets of a quota are not taken back for a shard more often than this: a program that goes on writing
+/// although its quota is used up does not keep all shards busy. It waits until then.
 const TAKEN_BACK_EVERY: Duration = Duration::from_millis(100);
 
 /// A quota in the tables of a shard.
@@ -47,19 +48,25 @@ pub(crate) struct Quota {
     pub(crate) budget: QuotaAmount,
     /// How often the first shard has taken back.
     pub(crate) turn: u64,
+    /// The directory that a project begins with; 0 if that is not known.
+    pub(crate) directory: InodeNumber,
 }
 
 impl Quota {
     /// Nothing is limited.
-    pub(crate) const NONE: Quota =
-        Quota { limit: QuotaAmount::UNLIMITED, budget: QuotaAmount { bytes: 0, inodes: 0 }, turn: 0 };
+    pub(crate) const NONE: Quota = Quota {
+        limit: QuotaAmount::UNLIMITED,
+        budget: QuotaAmount { bytes: 0, inodes: 0 },
+        turn: 0,
+        directory: InodeNumber(0),
+    };
 
-    /// It as bytes: limit (16), budget (16), turn (8).
+    /// It as bytes: limit (16), budget (16), turn (8), directory (8).
     pub(crate) fn encode(&self) -> Value {
-        let mut e = Encoder::with_capacity(40);
+        let mut e = Encoder::with_capacity(48);
         self.limit.encode(&mut e);
         self.budget.encode(&mut e);
-        e.u64(self.turn);
+        e.u64(self.turn).u64(self.directory.0);
         e.0.into()
     }
 
@@ -70,7 +77,7 @@ impl Quota {
     pub(crate) fn decode(bytes: &[u8]) -> Result<Quota, DecodeError> {
         let mut d = Decoder::new(bytes);
         let (limit, budget) = (QuotaAmount::decode(&mut d)?, QuotaAmount::decode(&mut d)?);
-        let quota = Quota { limit, budget, turn: d.u64()? };
+        let quota = Quota { limit, budget, turn: d.u64()?, directory: InodeNumber(d.u64()?) };
         d.finish()?;
         Ok(quota)
     }
@@ -125,8 +132,8 @@ pub(crate) enum Budget {
 pub(crate) struct Quotas {
     /// A release that does not know quotas does not open the shard.
     is_known: Cell<bool>,
-    /// When budgets were taken back last.
-    taken_back: RefCell<BTreeMap<QuotaOf, Instant>>,
+    /// Since when budgets have been taken back last, for each shard that needed more.
+    taken_back: RefCell<BTreeMap<(QuotaOf, u16), Instant>>,
 }
 
 /// `u64::MAX` for each part without a limit, and 0 for each part with one.
@@ -202,9 +209,12 @@ impl Tables {
     }
 
     /// The changes by which a quota is limited so. What other shards use is not known where they were not
-    /// limited before.
-    pub(crate) fn limited(&self, of: QuotaOf, limit: QuotaAmount) -> Vec<Change> {
-        let quota = self.quota(of).unwrap_or(Quota::NONE);
+    /// limited before. `directory` as [`Quota::directory`]; 0 leaves it as it is.
+    pub(crate) fn limited(&self, of: QuotaOf, limit: QuotaAmount, directory: InodeNumber) -> Vec<Change> {
+        let mut quota = self.quota(of).unwrap_or(Quota::NONE);
+        if directory != InodeNumber(0) {
+            quota.directory = directory;
+        }
         let unlimited = unlimited_in(quota.limit);
         let unknown = self.all_given(of).filter(|_| unlimited != QuotaAmount::default());
         let unknown = unknown.map(|(shard, given)| {
@@ -271,6 +281,7 @@ impl<M: Medium> Inner<M> {
                 reserved: counted.charged().bytes - used.bytes,
                 limit: quota.limit,
                 budget: tables.quota_room(*of, &quota, self.transactions.shards()),
+                directory: quota.directory,
             }
         });
         Ok(Answer::Quotas(QuotaList { quotas: quotas.collect(), is_end: all.len() <= most }))
@@ -284,9 +295,10 @@ impl<M: Medium> Inner<M> {
         wanted: QuotaAmount,
     ) -> Result<Option<Budget>, MetaError> {
         let shard = self.tables.borrow().shard().map_or(FIRST, |record| record.number);
-        let (mut is_all_known, mut once) = (true, QuotaAmount::default());
+        let is_used_up;
+        let mut once = QuotaAmount::default();
         if shard == FIRST {
-            is_all_known = self.take_back(peers, of, None).await?;
+            is_used_up = self.take_back(peers, of, FIRST).await?;
         } else {
             let (held, turn) = {
                 let tables = self.tables.borrow();
@@ -302,6 +314,8 @@ impl<M: Medium> Inner<M> {
             self.wait_for_room().await?;
             let quota = self.tables.borrow().quota(of).unwrap_or(Quota::NONE);
             once = wanted.least(unlimited_in(amount));
+            // If it was enough and does not count, it was taken back on its way.
+            is_used_up = !wanted.fits(amount);
             let budget = quota.budget.most(amount.minus(unlimited_in(amount)));
             let is_of_turn = quota.turn == turn || mutated(Mutation::BudgetUnnumbered);
             if is_of_turn && budget != quota.budget {
@@ -313,7 +327,7 @@ impl<M: Medium> Inner<M> {
         let room = tables.quota_room(of, &quota, self.transactions.shards());
         Ok(match wanted.fits(room.most(once)) {
             true => Some(Budget::Had { once }),
-            false => is_all_known.then_some(Budget::UsedUp),
+            false => is_used_up.then_some(Budget::UsedUp),
         })
     }
 
@@ -341,13 +355,18 @@ impl<M: Medium> Inner<M> {
             let is_enough = wanted.fits(room);
             let peers = self.peers.borrow().clone();
             if let (false, false, Some(peers)) = (is_enough, has_taken_back, peers) {
-                if !self.take_back(&peers, of, Some(shard)).await? {
+                if !self.take_back(&peers, of, shard).await? {
                     return Ok(PeerAnswer::UnderWay);
                 }
                 has_taken_back = true;
                 continue;
             }
-            let amount = if is_enough { more(wanted, room) } else { QuotaAmount::default() };
+            let amount = match (is_enough, has_taken_back) {
+                (false, _) => QuotaAmount::default(),
+                (true, false) => more(wanted, room),
+                // Others wait for the rest.
+                (true, true) => wanted.most(unlimited_in(room)),
+            };
             // It may have more than this, which it has been given before.
             let noted = given.amount.most(amount.minus(unlimited_in(room)));
             let given = Given { amount: noted, ..given };
@@ -374,26 +393,36 @@ impl<M: Medium> Inner<M> {
         where_limited(limit, others.fold(limit.minus(own), |left, (_, given)| left.minus(given.amount)))
     }
 
-    /// Has the other shards give back what they do not use of a quota, but one of them. Whether it is known
-    /// of all others what they may use.
+    /// Has the other shards give back what they do not use of a quota, for one that needs more, because of
+    /// what it has asked now: what was taken back before may be given away again. Whether all have done so,
+    /// and it is known what they may use.
     async fn take_back(
         self: &Rc<Inner<M>>,
         peers: &Rc<dyn Peers>,
         of: QuotaOf,
-        except: Option<u16>,
+        needy: u16,
     ) -> Result<bool, MetaError> {
-        let shards = self.transactions.shards();
-        let last = self.quotas.taken_back.borrow().get(&of).copied();
-        if last.is_none_or(|last| last.elapsed() >= TAKEN_BACK_EVERY) {
+        let (shards, asked) = (self.transactions.shards(), now());
+        let last = || self.quotas.taken_back.borrow().get(&(of, needy)).copied();
+        let wait = last().and_then(|last| TAKEN_BACK_EVERY.checked_sub(last.elapsed()));
+        if let Some(wait) = wait {
+            sleep(wait).await;
+        }
+        if last().is_none_or(|last| last < asked) {
+            let began = now();
             let mut given: BTreeMap<u16, Given> =
                 (FIRST + 1..shards).map(|shard| (shard, Given::default())).collect();
             given.extend(self.tables.borrow().all_given(of));
             given.retain(|shard, given| {
-                !given.is_known || (Some(*shard) != except && given.amount != QuotaAmount::default())
+                !given.is_known || (*shard != needy && given.amount != QuotaAmount::default())
             });
             let taken = given.into_iter().map(|(shard, given)| self.take_back_from(peers, of, shard, given));
-            join_all(taken).await.into_iter().collect::<Result<(), MetaError>>()?;
-            self.quotas.taken_back.borrow_mut().insert(of, now());
+            let taken = join_all(taken).await.into_iter().collect::<Result<Vec<bool>, MetaError>>()?;
+            if taken.contains(&false) {
+                // What that shard does not use may be enough.
+                return Ok(false);
+            }
+            self.quotas.taken_back.borrow_mut().insert((of, needy), began);
         }
         Ok(self.tables.borrow().is_all_known(of, shards))
     }
@@ -404,16 +433,16 @@ impl<M: Medium> Inner<M> {
         of: QuotaOf,
         shard: u16,
         given: Given,
-    ) -> Result<(), MetaError> {
+    ) -> Result<bool, MetaError> {
         let answer = peers.ask(shard, PeerAsk::Return { of, turn: given.turn + 1 }).await;
-        let Some(PeerAnswer::Budget { amount, turn }) = answer else { return Ok(()) };
+        let Some(PeerAnswer::Budget { amount, turn }) = answer else { return Ok(false) };
         self.wait_for_room().await?;
         let known = self.tables.borrow().given(of, shard);
         if turn > known.turn {
             let given = Given { amount, turn, is_known: true };
             self.change(&[Change::Put(Key::budget(of, shard), given.encode())]);
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Gives back what this shard does not use of a quota, and says what it uses. It adds nothing any more
@@ -421,9 +450,6 @@ impl<M: Medium> Inner<M> {
     async fn give_back(self: &Rc<Inner<M>>, of: QuotaOf, turn: u64) -> Result<PeerAnswer, MetaError> {
         self.wait_for_room().await?;
         let mut quota = self.tables.borrow().quota(of).unwrap_or(Quota::NONE);
-        if quota.turn > turn {
-            return Ok(PeerAnswer::Refused);
-        }
         if quota.turn < turn {
             quota = Quota { budget: QuotaAmount::default(), turn, ..quota };
             if !mutated(Mutation::ReturnNotLogged) {
@@ -433,7 +459,9 @@ impl<M: Medium> Inner<M> {
         // It may have got something since.
         let amount = quota.budget.most(self.tables.borrow().usage().of(of).charged());
         self.prove().await?;
-        Ok(PeerAnswer::Budget { amount, turn })
+        // A server of the first shard may have died before its note of a turn was durable: it hears of the
+        // turn again.
+        Ok(PeerAnswer::Budget { amount, turn: quota.turn })
     }
 }
 

@@ -74,7 +74,14 @@ pub struct Inode {
     pub modified_revision: u64,
     /// Made without a name, and never had one (`O_TMPFILE`): it may still get one.
     pub is_unnamed: bool,
+    /// The project that it counts for, and that what is made in it gets (F16); 0 for none.
+    pub project: u32,
 }
+
+/// Bits of the byte of an inode that says what is true of it.
+const UNNAMED: u8 = 1;
+/// Its project follows.
+const IN_PROJECT: u8 = 2;
 
 impl Inode {
     /// Whether it is a directory.
@@ -97,9 +104,14 @@ impl Inode {
 
     /// The inode as bytes.
     pub fn encode(&self) -> Value {
-        let mut e = Encoder::with_capacity(ATTRIBUTES_BYTES + 25);
+        let mut e = Encoder::with_capacity(ATTRIBUTES_BYTES + 29);
         encode_attributes(&mut e, &self.attributes);
-        e.u64(self.parent.0).u64(self.reserved_end).u64(self.modified_revision).u8(self.is_unnamed.into());
+        e.u64(self.parent.0).u64(self.reserved_end).u64(self.modified_revision);
+        let bit = |bit: u8, is_so: bool| if is_so { bit } else { 0 };
+        e.u8(bit(UNNAMED, self.is_unnamed) | bit(IN_PROJECT, self.project != 0));
+        if self.project != 0 {
+            e.u32(self.project);
+        }
         e.0.into()
     }
 
@@ -110,12 +122,14 @@ impl Inode {
     pub fn decode(bytes: &[u8]) -> Result<Inode, DecodeError> {
         let mut d = Decoder::new(bytes);
         let (attributes, parent) = (decode_attributes(&mut d)?, InodeNumber(d.u64()?));
-        let (reserved_end, modified_revision, is_unnamed) = (d.u64()?, d.u64()?, d.u8()?);
-        if is_unnamed > 1 {
-            return Err(DecodeError::Invalid { field: "without a name", value: is_unnamed.into() });
+        let (reserved_end, modified_revision, bits) = (d.u64()?, d.u64()?, d.u8()?);
+        let project = if bits & IN_PROJECT == 0 { 0 } else { d.u32()? };
+        if bits & !(UNNAMED | IN_PROJECT) != 0 || (project == 0 && bits & IN_PROJECT != 0) {
+            return Err(DecodeError::Invalid { field: "bits of an inode", value: bits.into() });
         }
         d.finish()?;
-        Ok(Inode { attributes, parent, reserved_end, modified_revision, is_unnamed: is_unnamed == 1 })
+        let is_unnamed = bits & UNNAMED != 0;
+        Ok(Inode { attributes, parent, reserved_end, modified_revision, is_unnamed, project })
     }
 }
 

@@ -88,6 +88,7 @@ impl ShardFormat {
                 reserved_end: 0,
                 modified_revision: 0,
                 is_unnamed: false,
+                project: 0,
             };
             tables.load(Key::inode(InodeNumber::ROOT), root.encode());
             tables.load(Key::part(InodeNumber::ROOT, 0), Part { modified: now, ..Part::default() }.encode());
@@ -354,7 +355,7 @@ impl<M: Medium> Shard<M> {
             Operation::Across(number, after) => return inner.across(number, after).await.map(Ok),
             Operation::NamesOf(ref inodes) => return inner.names_of(inodes).await.map(Ok),
             Operation::Quotas(from) => return inner.quotas_from(from).await.map(Ok),
-            Operation::SetQuota(..) => self.know_quotas().await?,
+            Operation::SetQuota(..) | Operation::SetProject(..) => self.know_quotas().await?,
             _ => {}
         }
         let place = inner.place_of(&request.operation);

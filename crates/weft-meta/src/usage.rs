@@ -1,11 +1,11 @@
-//! What users and groups use of a shard: counted as its inodes change (F16).
+//! What users, groups and projects use of a shard: counted as its inodes change (F16).
 
 use crate::record::Inode;
 use std::collections::BTreeMap;
-use weft_types::{BLOCK_SIZE, FileKind};
+use weft_types::{Attributes, BLOCK_SIZE, FileKind};
 use weft_wire::files::{QuotaAmount, QuotaKind, QuotaOf};
 
-/// What the inodes of one user or group use.
+/// What the inodes of one user, group or project use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counted {
     inodes: u64,
@@ -38,9 +38,12 @@ impl Counted {
 }
 
 /// Whose inode it is.
-pub(crate) fn owners(inode: &Inode) -> [QuotaOf; 2] {
+pub(crate) fn owners(inode: &Inode) -> impl Iterator<Item = QuotaOf> + use<> {
     let of = |kind, id| QuotaOf { kind, id };
-    [of(QuotaKind::User, inode.attributes.uid), of(QuotaKind::Group, inode.attributes.gid)]
+    let Attributes { uid, gid, .. } = inode.attributes;
+    let project = Some(inode.project).filter(|project| *project != 0);
+    let project = project.map(|project| of(QuotaKind::Project, project));
+    [of(QuotaKind::User, uid), of(QuotaKind::Group, gid)].into_iter().chain(project)
 }
 
 /// What an inode counts against a limit, whose writers may write up to `room`.
@@ -83,7 +86,7 @@ impl Usage {
         self.0.get(&of).copied().unwrap_or_default()
     }
 
-    /// The first user or group that another count has otherwise.
+    /// The first quota that another count has otherwise.
     pub(crate) fn differs(&self, other: &Usage) -> Option<QuotaOf> {
         let all = self.0.keys().chain(other.0.keys());
         all.copied().find(|of| self.of(*of) != other.of(*of))

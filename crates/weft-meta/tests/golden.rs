@@ -29,13 +29,17 @@ fn operations() -> Vec<Operation> {
     let changes =
         AttributeChanges { size: Some(1 << 40), accessed: Some(time), ..AttributeChanges::default() };
     let file = InodeNumber(2);
+    let whole = InodeNumber::whole_of(0);
+    let user = QuotaOf { kind: QuotaKind::User, id: 1000 };
+    let project = QuotaOf { kind: QuotaKind::Project, id: 0x0102_0304 };
+    let in_folder = |name: &str| NameIn { directory: InodeNumber(3), name: name.as_bytes().to_vec() };
     vec![
         Operation::Create(at("file"), made(FileKind::Regular, b"")),
         Operation::Create(at("folder"), made(FileKind::Directory, b"")),
         Operation::Create(at("link"), made(FileKind::Symlink, &[b'/'; 1500])),
         Operation::Create(at("disk"), made(FileKind::BlockDevice, b"")),
         Operation::CreateUnnamed(InodeNumber::ROOT, made(FileKind::Regular, b"")),
-        Operation::Link(file, NameIn { directory: InodeNumber(3), name: b"again".to_vec() }),
+        Operation::Link(file, in_folder("again")),
         Operation::Change(file, changes),
         Operation::SetXattr(file, b"user.note".to_vec(), b"value".to_vec(), XattrMode::Either),
         Operation::Rename(at("disk"), at("file"), RenameMode::Exchange),
@@ -44,6 +48,10 @@ fn operations() -> Vec<Operation> {
         Operation::CreateOpen(at("shared"), made(FileKind::Regular, b""), 1 << 18),
         Operation::Hold(InodeNumber(7), HoldMode::Shared),
         Operation::Grow(InodeNumber(7), 8192, FileTime { seconds: 4, nanoseconds: 5 }),
+        Operation::SetQuota(whole, user, QuotaAmount { bytes: 1 << 30, inodes: 1000 }, InodeNumber(0)),
+        Operation::SetQuota(whole, project, QuotaAmount::UNLIMITED, InodeNumber(3)),
+        Operation::SetProject(InodeNumber(3), 0x0102_0304),
+        Operation::CreateOpen(in_folder("limited"), made(FileKind::Regular, b""), 1 << 18),
     ]
 }
 
@@ -90,7 +98,8 @@ fn from_text(text: &str) -> Blocks {
 }
 
 /// Images of shards that former releases have written, the newest one last: that is what this one writes.
-const IMAGES: [&str; 4] = ["shard-1", "shard-1-directories", "shard-1-shared", "shard-1-log-given-back"];
+const IMAGES: [&str; 5] =
+    ["shard-1", "shard-1-directories", "shard-1-shared", "shard-1-log-given-back", "shard-1-quotas"];
 
 /// All items as text, values too.
 fn listing(shard: &Shard<Memory>) -> String {

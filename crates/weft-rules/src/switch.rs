@@ -188,6 +188,8 @@ mutations! {
     BudgetUnnumbered, "F16", "budget-unnumbered", "A part of a quota counts that was taken back meanwhile.";
     UseUnsaid, "F16", "use-unsaid", "A shard that asks for more of a quota does not say what it uses.";
     ReturnNotLogged, "F16", "return-not-logged", "A part of a quota is given back, and not in the log.";
+    ProjectNotInherited, "F16", "project-not-inherited", "What is made belongs to no project.";
+    ProjectLeft, "F16", "project-left", "What counts for a project gets a name where another one counts.";
     CrcNotChecked, "damage", "crc-not-checked", "A drive does not check the data that it reads.";
     ClientTrustsData, "damage", "client-trusts-data", "A client does not check the data that it is sent.";
     DamageReadsAsZeroes, "damage", "damage-reads-as-zeroes", "A block that does not match its checksum reads as zeroes.";

@@ -140,9 +140,10 @@ fn a_full_pool_is_told_to_those_who_write_and_keeps_what_was_synced() {
 }
 
 /// A mount accepts data for two files, each open three times, and stands still while another mount fills the
-/// pool. The first of these data are written back until then, and the shard has not heard of that. For each file this prints the first answer to each handle, and the later ones. It runs in a process of
-/// its own: a process that is started from this one closes the files that it inherits. That close would wait
-/// for the mount that stands still, and get the error in place of the handle.
+/// pool. The first of these data are written back until then, and the shard has not heard of that. For each
+/// file this prints the first answer to each handle, and the later ones. It runs in a process of its own: a
+/// process that is started from this one closes the files that it inherits. That close would wait for the
+/// mount that stands still, and get the error in place of the handle.
 const LOSER: &str = "
 import errno, os, signal, sys, time
 def refusal(call, *args):

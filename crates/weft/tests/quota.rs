@@ -173,6 +173,89 @@ fn a_user_gets_no_more_than_a_quota_on_any_mount() {
     quotas.bed.ok(&["umount", quotas.b.text()]);
 }
 
+/// The error number with which a call was refused.
+fn refused<T>(outcome: std::io::Result<T>) -> Option<i32> {
+    outcome.err().and_then(|error| error.raw_os_error())
+}
+
+/// Names stay in a project, or outside of it; what is copied counts where it goes.
+fn names_stay_in_a_project(a: &Folder, b: &Folder) {
+    assert_eq!(refused(fs::rename(b.join("tree/one/file"), b.join("beside/moved"))), Some(libc::EXDEV));
+    assert_eq!(refused(fs::rename(b.join("tree/two"), b.join("beside/two"))), Some(libc::EXDEV));
+    assert_eq!(refused(fs::rename(b.join("beside/file"), b.join("tree/one/beside"))), Some(libc::EXDEV));
+    assert_eq!(refused(fs::hard_link(b.join("tree/file"), b.join("link"))), Some(libc::EXDEV));
+    fs::rename(a.join("tree/one/file"), a.join("tree/two/moved")).expect("it stays in the project");
+    fs::rename(a.join("tree"), a.join("beside/tree")).expect("a project goes with its directory");
+    let moved = Command::new("mv").arg(a.join("beside/tree/two/moved")).arg(a.join("out")).output();
+    assert!(moved.expect("mv runs").status.success());
+}
+
+#[test]
+fn a_directory_has_a_quota_with_all_that_is_in_it() {
+    let Some(bed) = with_home("quota-tree") else { return };
+    bed.ok(&["fs", "create", "wide", "--shards", "4", "--spread"]);
+    let (a, b) = (Folder::new(&bed, "a"), Folder::new(&bed, "b"));
+    bed.ok(&["mount", "wide", a.text()]);
+    bed.ok(&["mount", "wide", b.text()]);
+    for (n, name) in ["tree", "tree/one", "tree/one/deep", "tree/two", "beside"].iter().enumerate() {
+        fs::create_dir(a.join(name)).expect("made");
+        fs::write(a.join(name).join("file"), vec![n as u8; 100_000]).expect("written");
+    }
+    let of_tree = |more: &[&str]| bed.json(&[&["fs", "quota", "show", "wide"], more].concat());
+    bed.weft(&["fs", "quota", "show", "wide", "--directory", "/tree"]).fails(1, &["belongs to no project"]);
+    let set = bed.json(&["fs", "quota", "set", "wide", "--directory", "/tree", "--bytes", "2MiB"]);
+    assert_eq!((&set["kind"], &set["used_inodes"]), (&"project".into(), &8.into()), "{set}");
+    let project = set["id"].as_u64().expect("a number").to_string();
+    let project_of = |path: &str| {
+        let shown = bed.json(&["fs", "project", "show", "wide", path]);
+        shown["project"].as_u64().expect("a number").to_string()
+    };
+    for path in ["/tree", "/tree/file", "/tree/one/deep/file", "/tree/two"] {
+        assert_eq!(project_of(path), project, "{path}");
+    }
+    assert_eq!(project_of("/beside/file"), "0");
+
+    // Whoever writes there, by any mount, and however deep.
+    let fill = |folder: PathBuf| {
+        fs::create_dir(&folder).expect("made");
+        (0..100).find_map(|n| refused(fs::write(folder.join(n.to_string()), vec![1; 300_000])))
+    };
+    assert_eq!(fill(b.join("tree/one/new")), Some(libc::EDQUOT));
+    assert_eq!(refused(fs::write(a.join("tree/two/more"), vec![1; 400_000])), Some(libc::EDQUOT));
+    fs::write(a.join("beside/more"), vec![1; 4_000_000]).expect("it is not limited");
+    let has = there(&a.join("tree"));
+    assert!(has.0 <= 2 * MIB && has.0 > MIB, "{has:?}");
+    wait_until("what is counted is there", || {
+        let said = of_tree(&["--directory", "/tree/one/deep"]);
+        (said["used_bytes"].as_u64(), said["used_inodes"].as_u64()) == (Some(has.0), Some(has.1))
+    });
+
+    names_stay_in_a_project(&a, &b);
+    assert_eq!((project_of("/out"), project_of("/beside/tree")), ("0".into(), project.clone()));
+
+    // A limit within a limit is another project, and stays one.
+    let inner = ["fs", "quota", "set", "wide", "--directory", "/beside/tree/two", "--inodes", "4"];
+    bed.ok(&inner);
+    // What was removed is purged.
+    wait_until("it has three", || of_tree(&["--directory", "/beside/tree/two"])["used_inodes"] == 3);
+    assert_ne!(project_of("/beside/tree/two/file"), project);
+    fs::write(b.join("beside/tree/two/fourth"), b"x").expect("one more may be made");
+    assert_eq!(refused(fs::write(b.join("beside/tree/two/fifth"), b"x")), Some(libc::EDQUOT));
+    let set = bed.ok(&["fs", "project", "set", "wide", "/beside/tree", "77", "--recursive"]);
+    assert!(set.contains("project 77, with "), "{set}");
+    assert_eq!(
+        (project_of("/beside/tree/one/deep"), project_of("/beside/tree/file")),
+        ("77".into(), "77".into())
+    );
+    assert_ne!(project_of("/beside/tree/two/fourth"), "77");
+    let report = bed.ok(&["fs", "quota", "report", "wide", "--projects"]);
+    assert!(report.contains("77") && !report.contains("user"), "{report}");
+    assert!(report.contains(" /beside/tree/two "), "the directory has another name now: {report}");
+    assert!(bed.ok(&["fs", "check", "wide"]).starts_with("sound: "));
+    bed.ok(&["umount", a.text()]);
+    bed.ok(&["umount", b.text()]);
+}
+
 #[test]
 fn quotas_of_unknown_users_and_of_nothing_are_refused() {
     let Some(bed) = with_home("quota-bad") else { return };
@@ -180,6 +263,14 @@ fn quotas_of_unknown_users_and_of_nothing_are_refused() {
     let refused = |words: &[&str], says: &[&str]| bed.weft(&[&set, words].concat()).fails(2, says);
     refused(&["--user", "no such one", "--bytes", "1GiB"], &["knows no user 'no such one'", "by its number"]);
     refused(&["--group", "no such one", "--bytes", "1GiB"], &["knows no group 'no such one'"]);
+    refused(
+        &["--project", "no such one", "--bytes", "1GiB"],
+        &["knows no project 'no such one'", "/etc/projid"],
+    );
+    bed.weft(&["fs", "quota", "set", "home", "--directory", "/none", "--bytes", "1GiB"])
+        .fails(1, &["no such file"]);
+    refused(&["--project", "0", "--bytes", "1GiB"], &["project 0", "not counted"]);
+    bed.weft(&["fs", "project", "set", "home", "/", "x"]).fails(2, &["knows no project 'x'"]);
     refused(&["--user", "1", "--bytes", "1GB"], &["1GB", "or `none`"]);
     refused(&["--user", "1", "--inodes", "-1"], &["-1"]);
     refused(&["--user", "1"], &["--bytes"]);

@@ -29,6 +29,7 @@ impl Draft<'_> {
         if taken.is_some() {
             return Err(FileError::Exists);
         }
+        self.fits_project(&inode, None, at.directory)?;
         let attributes = &mut inode.attributes;
         let is_held = self.get(&Key::held(attributes.inode, self.session)).is_some();
         // One that the session does not have open may be purged at this very time.

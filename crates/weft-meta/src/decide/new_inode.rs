@@ -5,6 +5,7 @@ use crate::foreign::Need;
 use crate::key::Key;
 use crate::record::{Entry, Inode, Part, ShardRecord};
 use weft_layout::FileLayout;
+use weft_rules::{Mutation, mutated};
 use weft_types::limits::{FILE_BYTES_MAX, LINK_TARGET_BYTES_MAX};
 use weft_types::{Attributes, FileKind, InodeNumber};
 use weft_wire::files::{Answer, FileError, HoldMode, NameIn, NewInode};
@@ -129,6 +130,7 @@ impl Draft<'_> {
             reserved_end: 0,
             modified_revision: 0,
             is_unnamed: false,
+            project: if mutated(Mutation::ProjectNotInherited) { 0 } else { directory.project },
         })
     }
 

@@ -1,4 +1,5 @@
-//! Quotas: what a change adds to what users and groups use, and whether they may use that much (F16).
+//! Quotas: what a change adds to what users, groups and projects use, and whether that much may be used
+//! (F16).
 
 use super::draft::Draft;
 use crate::change::Change;
@@ -18,12 +19,45 @@ impl Draft<'_> {
         whole: InodeNumber,
         of: QuotaOf,
         limit: QuotaAmount,
+        directory: InodeNumber,
     ) -> Result<Answer, FileError> {
         if whole != self.tables.whole() {
             return Err(FileError::Invalid);
         }
-        self.changes.extend(self.tables.limited(of, limit));
+        self.changes.extend(self.tables.limited(of, limit, directory));
         Ok(Answer::Done)
+    }
+
+    /// Has an inode belong to a project.
+    pub(super) fn set_project(&mut self, inode: InodeNumber, project: u32) -> Result<Answer, FileError> {
+        let inode = Inode { project, ..self.inode(inode)? };
+        self.put(Key::inode(inode.attributes.inode), inode.encode());
+        Ok(Answer::Project(project))
+    }
+
+    /// The project of an inode.
+    pub(super) fn project(&self, inode: InodeNumber) -> Result<Answer, FileError> {
+        self.inode(inode).map(|inode| Answer::Project(inode.project))
+    }
+
+    /// Whether an inode may get a name in a directory. What is counted for a project lies in its directories.
+    /// A directory that a project begins with has another one than the directory that it is in, and goes
+    /// where that may go.
+    ///
+    /// # Errors
+    /// If the directory belongs to another project.
+    pub(super) fn fits_project(
+        &self,
+        inode: &Inode,
+        from: Option<InodeNumber>,
+        to: InodeNumber,
+    ) -> Result<(), FileError> {
+        let to = self.directory(to)?.project;
+        let is_same = |from: InodeNumber| Ok(self.directory(from)?.project == to);
+        match inode.project == to || mutated(Mutation::ProjectLeft) || from.map_or(Ok(false), is_same)? {
+            true => Ok(()),
+            false => Err(FileError::OtherProject),
+        }
     }
 
     /// Whether what was done leads to no more than may be used. A quota that is used up beyond its limit
@@ -115,7 +149,7 @@ impl Draft<'_> {
     /// counts with the size.
     pub(super) fn give_room(&mut self, inode: &Inode, end: u64) {
         let number = inode.attributes.inode;
-        let is_limited = || owners(inode).into_iter().any(|of| self.tables.quota(of).is_some());
+        let is_limited = || owners(inode).any(|of| self.tables.quota(of).is_some());
         if !self.tables.has_quotas() || !is_limited() || !self.is_writer(number) {
             return;
         }

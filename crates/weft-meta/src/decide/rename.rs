@@ -29,6 +29,7 @@ impl Draft<'_> {
         if inode.is_directory() && self.is_below(to.directory, entry.inode)? {
             return Err(FileError::Invalid);
         }
+        self.fits_project(&inode, Some(from.directory), to.directory)?;
         match (mode, taken) {
             (RenameMode::Keep, Some(_)) => Err(FileError::Exists),
             (RenameMode::Exchange, None) => Err(FileError::NotFound),
@@ -84,6 +85,7 @@ impl Draft<'_> {
         if other.inode == entry.inode {
             return Ok(Answer::Attributes(self.seen(&inode)));
         }
+        self.fits_project(&partner, Some(to.directory), from.directory)?;
         self.replace_entry(to, other, entry);
         self.replace_entry(from, entry, other);
         self.put_moved(partner, from.directory);

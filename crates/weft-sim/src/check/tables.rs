@@ -7,6 +7,7 @@ use std::time::Duration;
 use weft_client::{AttachMode, Fabric};
 use weft_fs::Mount;
 use weft_rt::{sleep, timeout};
+use weft_types::InodeNumber;
 use weft_wire::files::{QuotaAmount, QuotaKind, QuotaOf, TableCheck};
 
 /// How long one question may take: nothing is wrong any more.
@@ -20,6 +21,9 @@ const INODES: u8 = 4;
 
 /// How often it is looked whether inodes are counted right: while some are purged, it never seems so.
 const COUNTS_MOST: u32 = 50;
+
+/// The project of all that is made where something is limited.
+const PROJECT: u32 = 9;
 
 /// How often it is asked how a check stands.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
@@ -66,7 +70,8 @@ async fn mount(bed: &Rc<Bed>, file_system: &str) -> Mount {
     }
 }
 
-/// Limits what a user may use, one of those that tests of names make files for.
+/// Limits what a user may use, one of those that tests of names make files for. All that is made from now on
+/// belongs to a project, which is limited as well.
 pub async fn limit(bed: &Rc<Bed>, file_system: &str, limit: QuotaAmount) {
     let fabric = loop {
         if let Ok(fabric) = Fabric::connect(&bed.managers(), "admin").await {
@@ -76,15 +81,20 @@ pub async fn limit(bed: &Rc<Bed>, file_system: &str, limit: QuotaAmount) {
     };
     let mount = Mount::attach(&fabric, file_system, AttachMode::Shared, PATIENCE).await;
     let mount = mount.expect("the file system was made");
-    mount.set_quota(QuotaOf { kind: QuotaKind::User, id: 1 }, limit).await.expect("nothing is wrong yet");
+    mount.set_project(InodeNumber::ROOT, PROJECT).await.expect("nothing is wrong yet");
+    // Others have files beside the user.
+    let of_all = limit.plus(limit).plus(limit);
+    for (kind, id, limit) in [(QuotaKind::User, 1, limit), (QuotaKind::Project, PROJECT, of_all)] {
+        mount.set_quota(QuotaOf { kind, id }, limit, None).await.expect("nothing is wrong yet");
+    }
     mount.detach().await;
 }
 
-/// Users and groups together have as many inodes as the shards have.
+/// Users, groups and the project have as many inodes as the shards have.
 async fn counted(mount: &Mount) -> Result<(), String> {
     let failed = |error| format!("quotas are not read: {error}");
-    let last = QuotaOf { kind: QuotaKind::Group, id: u32::MAX };
-    let mut seen = (0, 0, 0);
+    let last = QuotaOf { kind: QuotaKind::Project, id: u32::MAX };
+    let mut seen = [0; 4];
     for _ in 0..COUNTS_MOST {
         let mut inodes = 0;
         for shard in mount.shards_of_quotas() {
@@ -93,14 +103,16 @@ async fn counted(mount: &Mount) -> Result<(), String> {
         }
         let quotas = mount.quotas(QuotaOf::FIRST, last).await.map_err(failed)?;
         let of = |kind| quotas.iter().filter(|q| q.of.kind == kind).map(|q| q.used.inodes).sum::<u64>();
-        seen = (inodes, of(QuotaKind::User), of(QuotaKind::Group));
-        if seen.0 == seen.1 && seen.1 == seen.2 {
+        let is_limited = quotas.iter().any(|q| q.of.kind == QuotaKind::Project);
+        let in_projects = if is_limited { of(QuotaKind::Project) } else { inodes };
+        seen = [inodes, of(QuotaKind::User), of(QuotaKind::Group), in_projects];
+        if seen.iter().all(|n| *n == inodes) {
             return Ok(());
         }
         // Some are purged meanwhile.
         sleep(Duration::from_millis(200)).await;
     }
-    Err(format!("{} inodes are there, {} are counted of users and {} of groups", seen.0, seen.1, seen.2))
+    Err(format!("inodes that are there, and counted of users, groups and projects: {seen:?}"))
 }
 
 /// What a check that is over says.

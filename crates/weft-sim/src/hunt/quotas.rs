@@ -3,23 +3,30 @@
 //! (F16).
 //!
 //! What the newest servers count is never more than the limit; or than what was used when the limit came, if
-//! that was more. When messages arrive again, one user can have all that the others have left.
+//! that was more. When messages arrive again, one user can have all that the others have left. The limit is
+//! that of the user whose files they are, or that of the project which their directories belong to; then what
+//! is counted is what lies in them.
 
 use super::spread::{Client, Scene, VOLUMES};
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
 use weft_meta::{Inode, KeyParts};
-use weft_rt::{now, random_below, sleep, spawn, timeout};
+use weft_rt::{Instant, now, random_below, sleep, spawn, timeout};
 use weft_types::{Attributes, BLOCK_SIZE, FileKind, InodeNumber};
 use weft_wire::files::{
     Answer, AttributeChanges, FileError, NameIn, NewInode, Operation, QuotaAmount, QuotaKind, QuotaOf,
+    RenameMode,
 };
 
 /// Whose files they are.
 const USER: u32 = 7;
-const QUOTA: QuotaOf = QuotaOf { kind: QuotaKind::User, id: USER };
+const OF_USER: QuotaOf = QuotaOf { kind: QuotaKind::User, id: USER };
+
+/// The project of their directories.
+const PROJECT: u32 = 8;
+const OF_PROJECT: QuotaOf = QuotaOf { kind: QuotaKind::Project, id: PROJECT };
 
 /// The limit, in blocks and in inodes.
 const BLOCKS: u64 = 60;
@@ -43,9 +50,15 @@ const PURGE_PATIENCE: Duration = Duration::from_millis(200);
 /// What is known of the limit.
 struct Limit {
     scene: Rc<Scene>,
+    /// Whose it is.
+    of: QuotaOf,
+    /// Directories of the users, if they belong to a project.
+    homes: RefCell<BTreeSet<InodeNumber>>,
     /// What may be used from now on, once the limit is there.
     most: Cell<Option<QuotaAmount>>,
     found: RefCell<Option<String>>,
+    /// What was used, each time when that was looked at.
+    seen: RefCell<Vec<(Instant, QuotaAmount)>>,
 }
 
 /// Runs it to its end.
@@ -54,13 +67,20 @@ struct Limit {
 /// What is wrong.
 pub async fn run() -> Result<(), String> {
     let scene = Scene::set().await?;
-    let limit = Rc::new(Limit { scene: scene.clone(), most: Cell::new(None), found: RefCell::default() });
+    let of = if random_below(2) == 0 { OF_USER } else { OF_PROJECT };
+    let (most, found, homes) = (Cell::new(None), RefCell::default(), RefCell::default());
+    let seen = RefCell::default();
+    let limit = Rc::new(Limit { scene: scene.clone(), of, homes, most, found, seen });
     let mut admin = Client::new(&scene, USERS + 1);
+    let mut users = Vec::new();
+    for n in 1..=USERS {
+        users.push(User::at_home(&limit, n).await?);
+    }
     let is_late = random_below(2) == 0;
     if !is_late {
         limit.set(&mut admin).await?;
     }
-    let users: Vec<_> = (1..=USERS).map(|n| spawn(User::new(&limit, n).live())).collect();
+    let users: Vec<_> = users.into_iter().map(|user| spawn(user.live())).collect();
     let purges = spawn(purge(scene.clone()));
     if is_late {
         sleep(Duration::from_millis(random_below(100))).await;
@@ -115,7 +135,8 @@ impl Limit {
         let limit = QuotaAmount { bytes: BLOCKS * BLOCK_SIZE as u64, inodes: INODES };
         for shard in (0..VOLUMES.len() as u16).rev() {
             let whole = InodeNumber::whole_of(shard);
-            match admin.carry_out(Operation::SetQuota(whole, QUOTA, limit)).await? {
+            let set = Operation::SetQuota(whole, self.of, limit, InodeNumber(0));
+            match admin.carry_out(set).await? {
                 Answer::Done => {}
                 other => return Err(format!("a quota is set in shard {shard}: {other:?}")),
             }
@@ -129,15 +150,32 @@ impl Limit {
     /// What the newest servers count.
     fn used(&self) -> QuotaAmount {
         let used = |used: QuotaAmount, shard: &weft_meta::Shard<_>| {
-            used.plus(shard.with_tables(|tables| tables.charged(QUOTA)))
+            used.plus(shard.with_tables(|tables| tables.charged(self.of)))
         };
         self.scene.newest().iter().fold(QuotaAmount::default(), used)
     }
 
     fn look(&self) {
         let used = self.used();
+        self.seen.borrow_mut().push((now(), used));
         if let Some(most) = self.most.get().filter(|most| !used.fits(*most)) {
             self.found.borrow_mut().get_or_insert(format!("{used:?} are used, {most:?} may be"));
+        }
+    }
+
+    /// A user was refused more blocks, or an inode, who had asked at this time.
+    ///
+    /// # Errors
+    /// If less than half of the limit was used since then, with that.
+    fn is_refused(&self, asked: Instant, blocks: u64) -> Result<(), String> {
+        self.look();
+        let seen = self.seen.borrow();
+        let before = seen.partition_point(|(at, _)| *at < asked).saturating_sub(1);
+        let used = seen[before..].iter().fold(QuotaAmount::default(), |most, (_, used)| most.most(*used));
+        let wanted = used.plus(QuotaAmount { bytes: blocks * BLOCK_SIZE as u64, inodes: 1 });
+        match wanted.fits(QuotaAmount { bytes: BLOCKS * BLOCK_SIZE as u64 / 2, inodes: INODES / 2 }) {
+            true => Err(format!("{blocks} blocks are refused, and {used:?} are used")),
+            false => Ok(()),
         }
     }
 
@@ -153,7 +191,12 @@ impl Limit {
             let Some(KeyParts::Inode(inode)) = key.parts() else { continue };
             let room = room(inode);
             let inode = Inode::decode(value).map_err(|error| error.to_string())?;
-            if inode.attributes.uid == USER {
+            let homes = self.homes.borrow();
+            let is_counted = match self.of {
+                OF_USER => inode.attributes.uid == USER,
+                _ => homes.contains(&inode.attributes.inode) || homes.contains(&inode.parent),
+            };
+            if is_counted {
                 let end = inode.attributes.size.max(room);
                 let bytes = end.next_multiple_of(BLOCK_SIZE as u64);
                 there = there.plus(QuotaAmount { bytes, inodes: 1 });
@@ -182,19 +225,26 @@ struct User {
 }
 
 impl User {
-    fn new(limit: &Rc<Limit>, n: u64) -> User {
-        let client = Client::new(&limit.scene, n);
-        User { limit: limit.clone(), client, home: InodeNumber::ROOT, files: BTreeMap::new(), made: 0 }
+    /// One that has a directory, before there is a limit.
+    async fn at_home(limit: &Rc<Limit>, n: u64) -> Result<User, String> {
+        let mut client = Client::new(&limit.scene, n);
+        let home = client.make_directory(InodeNumber::ROOT, format!("home {n}")).await?;
+        if limit.of == OF_PROJECT {
+            match client.carry_out(Operation::SetProject(home, PROJECT)).await? {
+                Answer::Project(PROJECT) => drop(limit.homes.borrow_mut().insert(home)),
+                other => return Err(format!("a directory is given to a project: {other:?}")),
+            }
+        }
+        Ok(User { limit: limit.clone(), client, home, files: BTreeMap::new(), made: 0 })
     }
 
     /// Works until the end.
     async fn live(mut self) -> Result<User, String> {
-        let name = format!("home {}", self.client.number());
-        self.home = self.client.make_directory(InodeNumber::ROOT, name).await?;
         while !self.limit.scene.is_ending() {
             let file = self.files.iter().nth(random_below(self.files.len().max(1) as u64) as usize);
             let file = file.map(|(name, file)| (*name, *file));
-            match (random_below(8), file) {
+            let deeds = if self.limit.of == OF_PROJECT { 9 } else { 8 };
+            match (random_below(deeds), file) {
                 (0 | 1, _) | (_, None) => drop(self.make(random_below(8)).await?),
                 (2..=4, Some((name, File { inode, size, reserved }))) => {
                     let more = (size.max(reserved) + 1 + random_below(8)).min(FILE_BLOCKS);
@@ -202,7 +252,8 @@ impl User {
                 }
                 (5, Some((name, file))) => self.cut(name, file.inode, random_below(file.size + 1)).await?,
                 (6, Some((name, file))) => self.resize(name, file.inode, random_below(FILE_BLOCKS)).await?,
-                (_, Some((name, file))) => self.remove(name, file.inode).await?,
+                (7, Some((name, file))) => self.remove(name, file.inode).await?,
+                (_, Some((name, file))) => self.try_to_leave(name, file.inode).await?,
             }
             self.limit.look();
             sleep(Duration::from_micros(random_below(2_000))).await;
@@ -217,6 +268,7 @@ impl User {
     /// Makes a file with space. Whether it may.
     async fn make(&mut self, blocks: u64) -> Result<bool, String> {
         self.made += 1;
+        let asked = now();
         let (name, end) = (self.made, blocks * BLOCK_SIZE as u64);
         let new = NewInode {
             kind: FileKind::Regular,
@@ -232,21 +284,21 @@ impl User {
                 self.files.insert(name, File { inode, size: 0, reserved: blocks });
                 Ok(true)
             }
-            Answer::Failed(FileError::OverQuota) => Ok(false),
+            Answer::Failed(FileError::OverQuota) => self.limit.is_refused(asked, blocks).map(|()| false),
             other => Err(format!("a file is made: {other:?}")),
         }
     }
 
     /// Gets more space for a file. Whether it may.
     async fn reserve(&mut self, name: u64, inode: InodeNumber, blocks: u64) -> Result<bool, String> {
-        let end = blocks * BLOCK_SIZE as u64;
+        let (end, asked) = (blocks * BLOCK_SIZE as u64, now());
         match self.client.carry_out(Operation::Reserve(inode, end)).await? {
             Answer::Reserved(_) => {
                 let file = self.files.get_mut(&name).expect("it is there");
                 file.reserved = file.reserved.max(blocks);
                 Ok(true)
             }
-            Answer::Failed(FileError::OverQuota) => Ok(false),
+            Answer::Failed(FileError::OverQuota) => self.limit.is_refused(asked, blocks).map(|()| false),
             other => Err(format!("space is reserved: {other:?}")),
         }
     }
@@ -278,6 +330,20 @@ impl User {
             }
             Answer::Failed(FileError::OverQuota) => Ok(()),
             other => Err(format!("a file gets another size: {other:?}")),
+        }
+    }
+
+    /// Has a file be named where nothing counts for its project.
+    async fn try_to_leave(&mut self, name: u64, inode: InodeNumber) -> Result<(), String> {
+        let outside = format!("outside {} {}", self.client.number(), random_below(1 << 32)).into_bytes();
+        let outside = NameIn { directory: InodeNumber::ROOT, name: outside };
+        let operation = match random_below(2) {
+            0 => Operation::Rename(self.named(name), outside, RenameMode::Replace),
+            _ => Operation::Link(inode, outside),
+        };
+        match self.client.carry_out(operation).await? {
+            Answer::Failed(FileError::OtherProject) => Ok(()),
+            other => Err(format!("a file leaves its project: {other:?}")),
         }
     }
 

@@ -413,6 +413,8 @@ pub const HUNTS: &[Hunt] = &[
     hunt(&[BudgetUnnumbered], Scenario::Quotas, 1_000),
     hunt(&[UseUnsaid], Scenario::Quotas, 20),
     hunt(&[ReturnNotLogged], Scenario::Quotas, 200),
+    hunt(&[ProjectNotInherited], Scenario::Quotas, 20),
+    hunt(&[ProjectLeft], Scenario::Quotas, 20),
     hunt(&[LeaseNotRecalled], Scenario::SharedFiles, 100),
     hunt(&[LeaseNotRecalled], Scenario::Trees, 20),
     hunt(&[LeaseNotRecalled], Scenario::SpreadTrees, 20),

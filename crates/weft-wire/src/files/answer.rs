@@ -77,12 +77,15 @@ pub enum FileError {
     #[error("the mount has as many locks of the file as it may have")]
     NoLocks = 18,
     /// `EDQUOT`.
-    #[error("its user or group has no space or no inodes left: a quota is used up")]
+    #[error("its user, group or project has no space or no inodes left: a quota is used up")]
     OverQuota = 19,
+    /// `EXDEV`.
+    #[error("the directory belongs to another project: copy it there, and remove it here")]
+    OtherProject = 20,
 }
 
 impl FileError {
-    const ALL: [FileError; 19] = [
+    const ALL: [FileError; 20] = [
         FileError::NotFound,
         FileError::Exists,
         FileError::NotDirectory,
@@ -102,6 +105,7 @@ impl FileError {
         FileError::Deadlock,
         FileError::NoLocks,
         FileError::OverQuota,
+        FileError::OtherProject,
     ];
 
     /// The error with this number.
@@ -195,6 +199,8 @@ pub enum Answer {
     NamesOf(Vec<Option<InodeNames>>),
     /// What is used and limited in this shard.
     Quotas(QuotaList),
+    /// The project of an inode; 0 if it has none.
+    Project(u32),
     /// What has the name lies in another shard, which knows its attributes (F3).
     Elsewhere(InodeNumber, FileKind),
 }
@@ -250,6 +256,7 @@ impl Answer {
                 }
             }
             Answer::Quotas(list) => list.encode(e.u8(19)),
+            Answer::Project(project) => drop(e.u8(20).u32(*project)),
             Answer::Elsewhere(inode, kind) => drop(e.u8(16).u64(inode.0).u8(*kind as u8)),
             Answer::Lasting(attributes, directory) => {
                 encode_attributes(e.u8(13).u64(directory.0), attributes)
@@ -318,6 +325,7 @@ impl Answer {
                 Answer::NamesOf(inodes.collect::<Result<_, _>>()?)
             }
             19 => Answer::Quotas(QuotaList::decode(d)?),
+            20 => Answer::Project(d.u32()?),
             16 => Answer::Elsewhere(InodeNumber(d.u64()?), decode_kind(d)?),
             n => return Err(DecodeError::Invalid { field: "answer", value: n.into() }),
         })

@@ -251,10 +251,16 @@ pub enum Operation {
     /// [`super::FileError::Invalid`] if no file can have the layout. Answered with the attributes.
     SetLayout(InodeNumber, [u8; 12]),
     /// How much may be used of the file system in all shards (F16). Each shard is asked, by the number that
-    /// stands for it ([`InodeNumber::whole_of`]), the first one first. What is used already stays.
-    SetQuota(InodeNumber, QuotaOf, QuotaAmount),
+    /// stands for it ([`InodeNumber::whole_of`]), the first one last. What is used already stays. The
+    /// directory that a project begins with is kept with it, to be shown; 0 leaves that as it is.
+    SetQuota(InodeNumber, QuotaOf, QuotaAmount, InodeNumber),
     /// What is used and limited in the shard, from this quota on, in their order.
     Quotas(QuotaOf),
+    /// An inode belongs to a project from now on, or with 0 to none, and so does what is made in it (F16).
+    /// What a directory has already stays as it is.
+    SetProject(InodeNumber, u32),
+    /// The project of an inode.
+    Project(InodeNumber),
 }
 
 impl Operation {
@@ -292,6 +298,8 @@ impl Operation {
             | Operation::Grow(inode, ..)
             | Operation::SetLayout(inode, _)
             | Operation::SetQuota(inode, ..)
+            | Operation::SetProject(inode, _)
+            | Operation::Project(inode)
             | Operation::Lock(inode, _)
             | Operation::Unlock(inode, ..)
             | Operation::FindLock(inode, _) => *inode,
@@ -365,6 +373,7 @@ impl Operation {
             | Operation::DataOf(_)
             | Operation::Across(..)
             | Operation::NamesOf(_)
+            | Operation::Project(_)
             | Operation::Quotas(_) => false,
             Operation::Create(..)
             | Operation::CreateOpen(..)
@@ -384,6 +393,7 @@ impl Operation {
             | Operation::Grow(..)
             | Operation::SetLayout(..)
             | Operation::SetQuota(..)
+            | Operation::SetProject(..)
             | Operation::Lock(..)
             | Operation::Unlock(..) => true,
         }
@@ -492,10 +502,13 @@ impl Operation {
             Operation::Across(number, after) => drop(e.u8(34).u64(*number).u64(after.0)),
             Operation::NamesOf(inodes) => encode_inodes(e.u8(35), inodes),
             Operation::Quotas(from) => from.encode(e.u8(37)),
-            Operation::SetQuota(inode, of, limit) => {
+            Operation::SetQuota(inode, of, limit, directory) => {
                 of.encode(e.u8(36).u64(inode.0));
                 limit.encode(e);
+                e.u64(directory.0);
             }
+            Operation::SetProject(inode, project) => drop(e.u8(38).u64(inode.0).u32(*project)),
+            Operation::Project(inode) => drop(e.u8(39).u64(inode.0)),
             other => unreachable!("{other:?} is about the tables of a shard"),
         }
     }
@@ -553,8 +566,13 @@ impl Operation {
             33 => Operation::SetLayout(decode_inode(d)?, d.array()?),
             34 => Operation::Across(d.u64()?, decode_inode(d)?),
             35 => Operation::NamesOf(decode_inodes(d)?),
-            36 => Operation::SetQuota(decode_inode(d)?, QuotaOf::decode(d)?, QuotaAmount::decode(d)?),
+            36 => {
+                let (inode, of) = (decode_inode(d)?, QuotaOf::decode(d)?);
+                Operation::SetQuota(inode, of, QuotaAmount::decode(d)?, InodeNumber(d.u64()?))
+            }
             37 => Operation::Quotas(QuotaOf::decode(d)?),
+            38 => Operation::SetProject(decode_inode(d)?, d.u32()?),
+            39 => Operation::Project(decode_inode(d)?),
             AWAIT if may_await => Operation::Await(Box::new(Operation::decode_some(d, false)?)),
             n => return Err(DecodeError::Invalid { field: "operation", value: n.into() }),
         })

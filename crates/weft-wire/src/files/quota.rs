@@ -1,7 +1,9 @@
-//! Quotas: how much space and how many inodes users and groups may use of a file system, and do use (F16).
+//! Quotas: how much space and how many inodes users, groups and projects may use of a file system, and do use
+//! (F16).
 
 use super::{decode_bool, decode_count};
 use crate::{DecodeError, Decoder, Encoder};
+use weft_types::InodeNumber;
 use weft_types::limits::QUOTAS_LISTED_MAX;
 
 /// By what inodes are counted together.
@@ -12,11 +14,14 @@ pub enum QuotaKind {
     User = 1,
     /// By group.
     Group = 2,
+    /// By project: what an inode gets from its directory ([`super::Operation::SetProject`]). Inodes of
+    /// project 0 are not counted.
+    Project = 3,
 }
 
 impl QuotaKind {
     /// All of them, in the order of their numbers.
-    pub const ALL: [QuotaKind; 2] = [QuotaKind::User, QuotaKind::Group];
+    pub const ALL: [QuotaKind; 3] = [QuotaKind::User, QuotaKind::Group, QuotaKind::Project];
 
     /// The kind with this number.
     pub fn from_u8(n: u8) -> Option<QuotaKind> {
@@ -27,7 +32,7 @@ impl QuotaKind {
 /// Whose inodes are counted together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct QuotaOf {
-    /// User or group.
+    /// User, group or project.
     pub kind: QuotaKind,
     /// Its number.
     pub id: u32,
@@ -134,6 +139,8 @@ pub struct QuotaUse {
     pub limit: QuotaAmount,
     /// What may be used in this shard before it has to ask for more.
     pub budget: QuotaAmount,
+    /// The directory that a project begins with; 0 if that is not known.
+    pub directory: InodeNumber,
 }
 
 /// What a shard says of quotas.
@@ -148,12 +155,13 @@ pub struct QuotaList {
 impl QuotaList {
     pub(super) fn encode(&self, e: &mut Encoder) {
         e.u8(self.is_end.into()).u32(self.quotas.len() as u32);
-        for QuotaUse { of, used, reserved, limit, budget } in &self.quotas {
+        for QuotaUse { of, used, reserved, limit, budget, directory } in &self.quotas {
             of.encode(e);
             used.encode(e);
             e.u64(*reserved);
             limit.encode(e);
             budget.encode(e);
+            e.u64(directory.0);
         }
     }
 
@@ -166,6 +174,7 @@ impl QuotaList {
                 reserved: d.u64()?,
                 limit: QuotaAmount::decode(d)?,
                 budget: QuotaAmount::decode(d)?,
+                directory: InodeNumber(d.u64()?),
             })
         });
         Ok(QuotaList { quotas: quotas.collect::<Result<_, DecodeError>>()?, is_end })
@@ -182,7 +191,8 @@ mod tests {
         let first_group = QuotaOf { kind: QuotaKind::Group, id: 0 };
         assert_eq!(QuotaOf::FIRST.next(), Some(QuotaOf { id: 1, ..QuotaOf::FIRST }));
         assert_eq!(last_user.next(), Some(first_group));
-        assert_eq!(QuotaOf { id: u32::MAX, ..first_group }.next(), None);
-        assert!(QuotaOf::FIRST < last_user && last_user < first_group);
+        let last_project = QuotaOf { kind: QuotaKind::Project, id: u32::MAX };
+        assert_eq!(last_project.next(), None);
+        assert!(QuotaOf::FIRST < last_user && last_user < first_group && first_group < last_project);
     }
 }

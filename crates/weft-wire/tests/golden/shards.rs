@@ -48,6 +48,8 @@ variants!(Operation {
     Across,
     NamesOf,
     SetQuota,
+    SetProject,
+    Project,
     Quotas,
 });
 variants!(Answer {
@@ -69,6 +71,7 @@ variants!(Answer {
     Across,
     NamesOf,
     Quotas,
+    Project,
 });
 
 fn at(name: &[u8]) -> NameIn {
@@ -133,8 +136,10 @@ fn operations() -> Vec<Operation> {
         Operation::SetLayout(inode, [1, 0, 2, 0, 0, 1, 0, 0, 8, 0, 0, 0]),
         Operation::Across(0x0404, inode),
         Operation::NamesOf(vec![inode, InodeNumber::new(3, 8)]),
-        Operation::SetQuota(inode, a_quota(), an_amount(0x51)),
+        Operation::SetQuota(inode, a_quota(), an_amount(0x51), InodeNumber::new(3, 8)),
         Operation::Quotas(a_quota()),
+        Operation::SetProject(inode, 0x56),
+        Operation::Project(inode),
     ]
 }
 
@@ -148,7 +153,9 @@ fn an_amount(n: u64) -> QuotaAmount {
 
 fn quotas() -> QuotaList {
     let (used, limit, budget) = (an_amount(0x52), an_amount(0x53), an_amount(0x54));
-    QuotaList { quotas: vec![QuotaUse { of: a_quota(), used, reserved: 0x55, limit, budget }], is_end: true }
+    let directory = InodeNumber::new(3, 8);
+    let quota = QuotaUse { of: a_quota(), used, reserved: 0x55, limit, budget, directory };
+    QuotaList { quotas: vec![quota], is_end: true }
 }
 
 fn a_name_across() -> NameAcross {
@@ -264,6 +271,7 @@ fn answers() -> Vec<Answer> {
         Answer::Across(NamesAcross { names: vec![a_name_across()], is_end: true }),
         Answer::NamesOf(vec![Some(names_of_inode()), None]),
         Answer::Quotas(quotas()),
+        Answer::Project(0x57),
         Answer::Use(a_use()),
         Answer::State(a_state()),
         Answer::Lasting(attributes, InodeNumber::new(3, 5)),

@@ -153,6 +153,7 @@ fn errno_of(error: FileError) -> i32 {
         FileError::Deadlock => libc::EDEADLK,
         FileError::NoLocks => libc::ENOLCK,
         FileError::OverQuota => libc::EDQUOT,
+        FileError::OtherProject => libc::EXDEV,
     }
 }
 
