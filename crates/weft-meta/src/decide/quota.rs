@@ -157,8 +157,10 @@ impl Draft<'_> {
             true => end.max(self.tables.room(number)),
             false => end,
         };
-        if end != self.tables.room(number) {
-            self.put(Key::room(number), encode_number(end));
+        match end == self.tables.room(number) {
+            true => {}
+            false if end == 0 => self.delete(Key::room(number)),
+            false => self.put(Key::room(number), encode_number(end)),
         }
     }
 
