@@ -34,7 +34,7 @@ impl Mount {
     /// Limits what a user, group or project may use of the file system. Durable in all shards once this has
     /// returned. If it fails, some shards may go by the new limit and some by the old one; it can be set
     /// again. The first shard is asked last: only then do the shards hand out what they do not use.
-    /// `directory`: the one that a project begins with; `None` leaves that as it is.
+    /// `directory`: the first directory of a project; `None` keeps what is known of it.
     ///
     /// # Errors
     /// If a shard does not answer, or its server is of a release that knows no quotas.

@@ -393,9 +393,9 @@ impl<M: Medium> Inner<M> {
         where_limited(limit, others.fold(limit.minus(own), |left, (_, given)| left.minus(given.amount)))
     }
 
-    /// Has the other shards give back what they do not use of a quota, for one that needs more, because of
-    /// what it has asked now: what was taken back before may be given away again. Whether all have done so,
-    /// and it is known what they may use.
+    /// Takes back from the other shards what they do not use of a quota, for a shard that needs more. It is
+    /// done for each question: what was taken back before may be given away again. Returns whether all
+    /// shards have answered, and it is known what they may use.
     async fn take_back(
         self: &Rc<Inner<M>>,
         peers: &Rc<dyn Peers>,

@@ -170,8 +170,8 @@ for first, second, third in files:
     print(*again)
 ";
 
-/// Whether accepted data were lost, and told, and no more than those: they are not lost if they were written
-/// back in between.
+/// Whether accepted data were lost and reported, and nothing else was lost. They are not lost if they were
+/// written back in between.
 fn is_lost_and_told(a: &Folder, b: &Folder, round: u64) -> bool {
     let names = ["one", "two"].map(|name| format!("of-a/{name}-{round}"));
     let paths = [a.join(&names[0]), a.join(&names[1]), b.join("of-b/filler")];

@@ -82,7 +82,7 @@ pub async fn limit(bed: &Rc<Bed>, file_system: &str, limit: QuotaAmount) {
     let mount = Mount::attach(&fabric, file_system, AttachMode::Shared, PATIENCE).await;
     let mount = mount.expect("the file system was made");
     mount.set_project(InodeNumber::ROOT, PROJECT).await.expect("nothing is wrong yet");
-    // Others have files beside the user.
+    // Other users have files, too.
     let of_all = limit.plus(limit).plus(limit);
     for (kind, id, limit) in [(QuotaKind::User, 1, limit), (QuotaKind::Project, PROJECT, of_all)] {
         mount.set_quota(QuotaOf { kind, id }, limit, None).await.expect("nothing is wrong yet");

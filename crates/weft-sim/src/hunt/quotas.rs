@@ -225,7 +225,7 @@ struct User {
 }
 
 impl User {
-    /// One that has a directory, before there is a limit.
+    /// A user with a directory, made before there is a limit.
     async fn at_home(limit: &Rc<Limit>, n: u64) -> Result<User, String> {
         let mut client = Client::new(&limit.scene, n);
         let home = client.make_directory(InodeNumber::ROOT, format!("home {n}")).await?;
